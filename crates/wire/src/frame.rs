@@ -60,6 +60,11 @@ impl Frame {
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// A copy to keep: the frame itself keeps all that was read with it.
+    pub fn copied(&self) -> Frame {
+        Frame { bytes: Bytes::copy_from_slice(&self.bytes) }
+    }
 }
 
 /// Length of the frame at the start of `bytes`, header included; `None` if its header is not whole.

@@ -387,3 +387,161 @@ fn who_calls_nothing_of_it_is_left_alone() -> Result<()> {
     }
     Ok(())
 }
+
+/// A client that has flushed a flight and comes with its Sync later keeps no change waiting, and is told if what its
+/// node may run at the Sync was replaced.
+#[test]
+fn who_has_flushed_and_waits_delays_no_change() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let mut node = Client::connect(&cluster.nodes()[0])?;
+    let deferred = format!(
+        "{}; {}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION tf()",
+        trigger(""),
+        function("of_others", "")
+    );
+    let insert = one("INSERT INTO h VALUES (3, 3)");
+    let select = one("SELECT v FROM h WHERE id = 1");
+    let (tf, others) = (trigger(WRITES), function("of_others", WRITES));
+    for (before, change, after, is_refused) in [
+        (&insert, &tf, "S", true),
+        (&insert, &tf, "P |SELECT 1\nB |\nE |0\nS", true),
+        (&insert, &tf, "P |SELECT count(*) FROM x\nB |\nE |0\nS", true),
+        (&insert, &others, "S", false),
+        (&insert, &others, "P |SELECT v FROM x WHERE k = 7\nB |\nE |0\nS", false),
+        (&select, &tf, "P |SELECT count(*) FROM x\nB |\nE |0\nS", false),
+    ] {
+        make_h(&mut admin, &deferred)?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        let nothing = conversation::hold(&mut client, &format!("{before}H"))?;
+        ensure!(nothing.is_empty(), "answers are read with those to what follows: {nothing:#?}");
+        let locked = "SELECT count(*) FROM pg_locks WHERE relation = 'h'::regclass AND granted";
+        while node.value(locked)? == "0" {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        admin.query(change)?;
+        let said = conversation::hold(&mut client, after)?;
+        let errors: Vec<_> = said.iter().filter(|line| line.starts_with("Error")).collect();
+        match is_refused {
+            true => ensure!(errors == ["Error 40001"], "{before}, {change}, {after}: {said:#?}"),
+            false => ensure!(errors.is_empty(), "{before}, {change}, {after}: {said:#?}"),
+        }
+        nothing_was_written(&cluster, &format!("{before}, {change}, {after}"), &said)?;
+        let kept = admin.value("SELECT count(*) FROM h WHERE id = 3")?;
+        ensure!((kept == "1") == (before == &insert && !is_refused), "{before}: {kept} rows");
+    }
+    Ok(())
+}
+
+/// An unnamed portal is bound in one flight and executed in another, between which the gateway has asked its node
+/// something: it is still there, as on one server.
+#[test]
+fn an_unnamed_portal_survives_what_the_gateway_asks() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    make_h(&mut admin, &function("fd", ""))?;
+    for sql in ["UPDATE h SET v = $1::int + 1 WHERE id = 1 RETURNING v", "SELECT fd() + $1::int"] {
+        for after in ["E |0\nS", "D P \nE |0\nS", "E |1\nE |0\nS"] {
+            let mut client = Client::connect(&cluster.endpoint())?;
+            client.query("BEGIN")?;
+            conversation::hold(&mut client, &format!("P |{sql}\nB ||41\nS"))?;
+            // Names may mean others now, which node 1 is asked about.
+            admin.query("DROP SCHEMA IF EXISTS elsewhere; CREATE SCHEMA elsewhere")?;
+            let said = conversation::hold(&mut client, after)?;
+            ensure!(
+                !said.iter().any(|line| line.starts_with("Error")),
+                "{sql}, {after}: {said:#?}"
+            );
+            let rows: Vec<_> = said.iter().filter(|line| line.starts_with("DataRow")).collect();
+            ensure!(rows.len() == 1, "{sql}, {after}: {said:#?}");
+            client.query("COMMIT")?;
+        }
+    }
+    Ok(())
+}
+
+/// A query of several statements, the first of which calls a function, beside changes of other tables.
+#[test]
+fn a_later_statement_of_a_query_is_planned_again_alone() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    make_h(&mut admin, &function("fd", ""))?;
+    let text = "SELECT fd(); SELECT v FROM x WHERE k = 5; SELECT count(*) FROM x";
+    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let asked: Vec<_> = (0..2)
+        .map(|_| {
+            let (mut client, ends) = (Client::connect(&cluster.endpoint())?, ends.clone());
+            Ok(std::thread::spawn(move || -> Result<u32> {
+                let mut times = 0;
+                while !ends.load(std::sync::atomic::Ordering::SeqCst) {
+                    let said = conversation::hold(&mut client, &format!("Q {text}"))?;
+                    ensure!(!said.iter().any(|line| line.starts_with("Error")), "{said:#?}");
+                    times += 1;
+                }
+                Ok(times)
+            }))
+        })
+        .collect::<Result<_>>()?;
+    for _ in 0..40 {
+        admin.query("DROP TABLE IF EXISTS unrelated; CREATE TABLE unrelated (a int)")?;
+    }
+    ends.store(true, std::sync::atomic::Ordering::SeqCst);
+    for asked in asked {
+        ensure!(0 < joined(asked)?, "no query was answered");
+    }
+    Ok(())
+}
+
+/// What a statement or transaction replaces itself, and then runs.
+#[test]
+fn who_replaces_code_and_runs_it_unasked_is_refused() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let fires = |with: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION ef() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN {with} END $$"
+        )
+    };
+    make_h(&mut admin, &format!("{}; {}", function("fd", ""), fires("PERFORM fd();")))?;
+    admin.query("CREATE EVENT TRIGGER et ON ddl_command_end EXECUTE FUNCTION ef()")?;
+    for change in [fires(WRITES), function("fd", WRITES)] {
+        for text in [change.clone(), format!("BEGIN; {change}; SELECT 1; COMMIT")] {
+            let said = conversation::hold(&mut admin, &format!("Q {text}"))?;
+            ensure!(said.iter().any(|line| line == "Error 0A000"), "{text}: {said:#?}");
+            admin.query("ROLLBACK")?;
+            nothing_was_written(&cluster, &text, &said)?;
+        }
+    }
+    admin.query(&fires("PERFORM 1;"))?;
+    admin.query("DROP EVENT TRIGGER et")?;
+    let deferred = format!(
+        "{}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION tf()",
+        trigger("")
+    );
+    let (tf, fd) = (trigger(WRITES), function("fd", WRITES));
+    let insert = "INSERT INTO h VALUES (3, 3)";
+    let declare = "DECLARE p CURSOR WITH HOLD FOR SELECT fd() FROM h";
+    let immediate = format!("{insert}; SET CONSTRAINTS ALL IMMEDIATE");
+    for (before, change, is_refused) in [
+        (insert, &tf, true),
+        (declare, &fd, true),
+        (insert, &fd, false),
+        (immediate.as_str(), &tf, false),
+        ("SELECT 1", &tf, false),
+    ] {
+        make_h(&mut admin, &format!("{deferred}; {}", function("fd", "")))?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query(&format!("BEGIN; {before}; {change}"))?;
+        let said = conversation::hold(&mut client, "Q COMMIT")?;
+        match is_refused {
+            true => ensure!(said.iter().any(|line| line == "Error 0A000"), "{before}: {said:#?}"),
+            false => {
+                ensure!(!said.iter().any(|line| line.starts_with("Error")), "{before}: {said:#?}")
+            }
+        }
+        nothing_was_written(&cluster, before, &said)?;
+    }
+    Ok(())
+}

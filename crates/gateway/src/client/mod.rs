@@ -323,6 +323,19 @@ impl Client {
         false
     }
 
+    /// Whether what has arrived goes on with an Execute, perhaps with a Describe before it.
+    pub fn comes_to_execution(&self) -> bool {
+        let mut rest = &self.incoming[..];
+        while let Ok(Some(len)) = frame_len(rest) {
+            match (rest.first(), rest.get(len..)) {
+                (Some(b'E'), _) => return true,
+                (Some(b'D'), Some(behind)) => rest = behind,
+                _ => return false,
+            }
+        }
+        false
+    }
+
     /// Where answers are written.
     pub fn out(&mut self) -> &mut BytesMut {
         self.captured.as_mut().map_or(&mut self.outgoing, |captured| &mut captured.bytes)

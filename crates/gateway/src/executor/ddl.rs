@@ -432,6 +432,7 @@ impl Executor<'_> {
             return Box::pin(self.reload_own_catalog()).await;
         }
         planner::check_policies(&self.tx.catalog)?;
+        planner::check_event_triggers(&before, &self.tx.catalog, &self.tx.scope)?;
         planner::check_unchanged(&before, &self.tx.catalog)?;
         Ok(())
     }

@@ -292,6 +292,11 @@ impl Activity {
         self.locked_concerns().clone().filter(|_| self.is_limited.load(Ordering::SeqCst))
     }
 
+    /// Whether it is known what all statements that the plan has bound depend on.
+    pub fn has_known_concerns(&self) -> bool {
+        !self.is_joined.load(Ordering::SeqCst) || self.concerns().is_some()
+    }
+
     /// Whether the plan may depend on where these relations are.
     pub fn may_concern(&self, moved: &BTreeSet<u32>) -> bool {
         self.is_concerned(|concerns| concerns.is_none_or(|concerns| concerns.may_use(moved)))

@@ -308,6 +308,7 @@ impl Session {
         if self.tx.transaction.own_is_stale {
             Box::pin(self.executor().reload_own_catalog()).await?;
         }
+        self.tx.refuse_own_late_calls().await?;
         let writers: Vec<_> = self.tx.voters().into_iter().collect();
         let late = self.run_code_early(&writers).await?;
         self.tx.may_commit_alone().await?;

@@ -110,6 +110,9 @@ impl Session {
             self.tx.end_if_misread();
             if self.is_at_rest() {
                 self.tx.activity.end_plan();
+                if !self.tx.transaction.is_open() {
+                    self.tx.transaction.late_calls = None;
+                }
                 self.tx.look_at_links();
             }
             self.return_links().await?;

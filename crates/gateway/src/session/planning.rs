@@ -12,7 +12,7 @@ use super::Session;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::transaction::planning::{
-    Parsed, REST_PATIENCE, is_of_analysis, is_of_rows_or_objects, is_setting,
+    Parsed, REST_PATIENCE, Waits, is_of_analysis, is_of_rows_or_objects, is_setting,
     is_transaction_control, names_no_rows,
 };
 
@@ -78,6 +78,9 @@ impl Session {
         if self.tx.scope_is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
         }
+        if self.is_between_statements() && !self.resume_flight().await? {
+            self.quiet_pipeline().await?;
+        }
         let looks = self.tx.must_look_at_scope() && self.is_at_rest();
         let begins = self.has_sent_nothing() || !self.tx.activity.has_plan();
         if next == Next::OfPortal && begins {
@@ -102,9 +105,7 @@ impl Session {
             return Ok(());
         }
         // The change may have looked already what the flight uses, and not wait for it.
-        let has_own_snapshot = self.tx.is_autocommit() && self.tx.keeps_its_snapshot();
-        if has_own_snapshot && self.tx.flight.values().any(|ran| *ran) {
-            // It cannot become a transaction that waits: its snapshot is one node's.
+        if self.has_snapshot_of_flight() {
             return Err(overtaken().into());
         }
         self.quiet_pipeline().await?;
@@ -114,12 +115,50 @@ impl Session {
         }
     }
 
+    /// A client that has asked for what is due need not go on soon: what it has sent is answered, so that changes
+    /// need not wait for it, as little as for a transaction that is open.
+    pub(super) fn rest_in_flight(&self) {
+        let activity = &self.tx.activity;
+        // Of what may depend on anything it is not known what may still run at its end.
+        if activity.has_known_concerns() && !activity.is_overtaken() {
+            activity.end_plan();
+        }
+    }
+
+    /// Whether a flight has begun and everything of it is answered.
+    fn is_between_statements(&self) -> bool {
+        !self.has_sent_nothing() && !self.tx.activity.has_plan()
+    }
+
+    /// A flight goes on after [`Self::rest_in_flight`]. False: something has changed meanwhile, which must be looked
+    /// at with nothing open on a node outside of a transaction.
+    ///
+    /// Errors: 40001 if that would need two snapshots.
+    async fn resume_flight(&mut self) -> Result<bool, Failure> {
+        self.tx.activity.begin_plan();
+        if self.tx.registry.cluster.publisher.is_at_rest() && !self.tx.must_catch_up() {
+            return Ok(true);
+        }
+        self.tx.activity.end_plan();
+        match self.has_snapshot_of_flight() {
+            true => Err(overtaken().into()),
+            false => Ok(false),
+        }
+    }
+
+    /// Whether what runs outside of a transaction keeps a snapshot of one node, so that it cannot become a
+    /// transaction that waits.
+    fn has_snapshot_of_flight(&self) -> bool {
+        let has_own_snapshot = self.tx.is_autocommit() && self.tx.keeps_its_snapshot();
+        has_own_snapshot && self.tx.flight.values().any(|ran| *ran)
+    }
+
     /// Before a portal goes on that was bound before what is in sight.
     async fn begin_portal(&mut self) -> Result<(), Failure> {
         self.tx.activity.end_plan();
         match self.tx.transaction.failed {
             true => Ok(()),
-            false => self.tx.begin_in_sight().await,
+            false => self.tx.begin_in_sight(Waits::AskingNobody).await,
         }
     }
 

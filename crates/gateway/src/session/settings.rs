@@ -126,6 +126,9 @@ impl Session {
                 if !deferred {
                     self.hear_what_was_deferred().await?;
                 }
+                if !deferred && names.is_empty() {
+                    self.tx.forget_late_calls();
+                }
                 Ok(done)
             }
             Setting::SetConfig { name, value, local } => {

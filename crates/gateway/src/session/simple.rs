@@ -29,6 +29,16 @@ use crate::transaction::planning::{ByShape, Parsed, canceled, transaction_failed
 /// After being the victim of so many deadlocks, a statement outside of a transaction reports one.
 const DEADLOCKS_MAX: u32 = 20;
 
+/// Where a statement stands in a Query message.
+#[derive(Clone, Copy)]
+struct PlaceInText<'a> {
+    text: &'a str,
+    is_first: bool,
+    /// There are several statements in it.
+    several: bool,
+    last: bool,
+}
+
 impl Session {
     /// Answers a Query message, with ReadyForQuery at the end whatever happens.
     pub(super) async fn simple_query(&mut self, frame: &Frame) -> Result<(), ClientError> {
@@ -268,37 +278,61 @@ impl Session {
                 self.tx.open_transaction(Mode::Implicit);
             }
             let last = index + 1 == count;
-            let mut offset = statement.offset;
-            let ran = async {
-                if 0 < index {
-                    self.begin_statement(&statement.text).await?;
-                }
-                let planned = self.tx.plan(&statement)?;
-                if matches!(by_shape, ByShape::Unknown) {
-                    self.tx.learn_shape(text, &statement, &planned);
-                }
-                let whole = !several && statement.distribute_by.is_none();
-                let (kept, without_tree);
-                let sql = match statement.text.len() < SMALL_BYTES {
-                    true => {
-                        kept = statement;
-                        &*kept.text
-                    }
-                    false => {
-                        without_tree = self.drop_tree(statement, last);
-                        &*without_tree
-                    }
-                };
-                if whole && self.is_seen_whole(&planned) {
-                    offset = 0;
-                    return self.run_planned(&planned, text, several, last).await;
-                }
-                self.run_planned(&planned, sql, several, last).await
-            };
-            let ran = ran.await;
-            ran.map_err(|failure| shift_position(failure, text, offset))?;
+            // One whose text is kept can be planned again alone; what was before it stays done.
+            let again =
+                (0 < index && statement.text.len() < SMALL_BYTES).then(|| statement.clone());
+            let learns = matches!(by_shape, ByShape::Unknown);
+            let place = PlaceInText { text, is_first: index == 0, several, last };
+            let written = self.client.written();
+            let mut ran = self.run_one(place, statement, learns).await;
+            while let Some(statement) = &again
+                && written == self.client.written()
+                && self.is_unsent(&ran)
+            {
+                ran = self.run_one(place, statement.clone(), learns).await;
+            }
+            ran?;
         }
         Ok(())
+    }
+
+    /// Plans and runs one of a text's statements. `learns`: another text of this shape will be planned alike.
+    async fn run_one(
+        &mut self,
+        place: PlaceInText<'_>,
+        statement: Arc<Statement>,
+        learns: bool,
+    ) -> Result<(), Failure> {
+        let PlaceInText { text, is_first, several, last } = place;
+        let mut offset = statement.offset;
+        let ran = async {
+            if !is_first {
+                self.begin_statement(&statement.text).await?;
+            }
+            let planned = self.tx.plan(&statement)?;
+            if learns {
+                self.tx.learn_shape(text, &statement, &planned);
+            }
+            let whole = !several && statement.distribute_by.is_none();
+            let (kept, without_tree);
+            let sql = match statement.text.len() < SMALL_BYTES {
+                true => {
+                    kept = statement;
+                    &*kept.text
+                }
+                false => {
+                    without_tree = self.drop_tree(statement, last);
+                    &*without_tree
+                }
+            };
+            if whole && self.is_seen_whole(&planned) {
+                offset = 0;
+                return self.run_planned(&planned, text, several, last).await;
+            }
+            self.run_planned(&planned, sql, several, last).await
+        };
+        let ran = ran.await;
+        ran.map_err(|failure| shift_position(failure, text, offset))
     }
 
     /// The text of a large statement, whose tree is not needed while it runs.

@@ -597,12 +597,8 @@ pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
 pub(crate) fn leaves_calls(plan: &Plan) -> bool {
     match plan {
         Plan::Data(DataPlan::One { access, .. }) => *access == Access::Write,
-        Plan::Data(
-            DataPlan::CopyTo(_)
-            | DataPlan::Cursor { .. }
-            | DataPlan::Explain(_)
-            | DataPlan::Refused(_),
-        )
+        Plan::Data(DataPlan::Explain(explain)) => explain.analyze && leaves_calls(&explain.of.plan),
+        Plan::Data(DataPlan::CopyTo(_) | DataPlan::Cursor { .. } | DataPlan::Refused(_))
         | Plan::Session(_) => false,
         plan => !reads_several_nodes(plan),
     }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use tutti_sql::catalog::Catalog;
+use tutti_sql::plan::Concerns;
 
 /// When something was bound or declared, as far as the meaning of the code that it calls rests on it.
 #[derive(Clone, Debug)]
@@ -14,4 +15,15 @@ pub struct Moment {
     pub catalog: Arc<Catalog>,
     /// How often sessions had come to see other schemas.
     pub path_changes: u64,
+}
+
+/// What statements have left for the end of their transaction, where code that they call may run once more.
+#[derive(Clone, Debug)]
+pub struct LateCalls {
+    /// When the first of them was planned.
+    pub then: Moment,
+    /// What they call.
+    pub concerns: Arc<Concerns>,
+    /// The plan by which changes see them, see [`Activity`](crate::registry::activity::Activity).
+    pub plan_number: u64,
 }

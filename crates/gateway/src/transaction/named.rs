@@ -15,6 +15,7 @@ use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, Concerns, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
+use tutti_wire::frame::Frame;
 
 use crate::plans::Basis;
 use crate::plans::request::Call;
@@ -108,6 +109,18 @@ pub struct Bound {
     /// The relations that it named then, by OID. `None`: all that it uses is locked since it was bound, as is
     /// not so of utility statements, nor of what writes others with its table, or calls code.
     pub unheld: Option<BTreeSet<u32>>,
+    /// How to bind it once more, should its node lose it before it runs.
+    pub again: Option<BindAgain>,
+}
+
+/// What an unnamed portal was bound with that is executed later than it is bound, and is no query whose snapshot
+/// is as old as that.
+#[derive(Debug)]
+pub struct BindAgain {
+    /// The client's message.
+    pub message: Frame,
+    /// The statement that its name meant.
+    pub id: StatementId,
 }
 
 /// A bound statement.

@@ -29,7 +29,7 @@ use tutti_txn::placement_change::{
 use tutti_wire::error_fields::ErrorFields;
 
 use super::change_in_commit::ChangeInCommit;
-use super::planning::canceled;
+use super::planning::{Waits, canceled};
 use crate::client::failure::Failure;
 use crate::registry::activity::{Activity, Unasked};
 use crate::registry::{Ending, Registry, process_ids};
@@ -357,7 +357,7 @@ impl TransactionContext {
         if !self.transaction.changed_alone && !self.transaction.wrote_alone {
             return Ok(());
         }
-        self.begin_in_sight().await?;
+        self.begin_in_sight(Waits::AskingNobody).await?;
         if self.registry.cluster.catalog().is_solo() {
             return Ok(());
         }

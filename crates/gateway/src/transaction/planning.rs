@@ -24,8 +24,8 @@ use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
-use crate::transaction::moment::Moment;
-use crate::transaction::{Mode, TransactionContext};
+use crate::transaction::TransactionContext;
+use crate::transaction::moment::{LateCalls, Moment};
 
 /// How long a statement waits while a schema change is committed and read.
 pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);
@@ -73,16 +73,27 @@ pub(crate) fn is_of_analysis(sqlstate: &str) -> bool {
     ["42", "22", "0A", "54"].iter().any(|class| sqlstate.starts_with(class))
 }
 
+/// How to wait until plans may be made.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Waits {
+    /// No longer than the client's timeouts allow; node 1 is asked for them.
+    AsOnANode,
+    /// Until it is over: a question would cost an unnamed portal on node 1, or end what is open there.
+    AskingNobody,
+}
+
 impl TransactionContext {
     /// Before a commit, or a portal that goes on, which a change of the schema must see, or which waits for it.
     ///
-    /// Errors: as [`Self::begin_statement`].
-    pub(crate) async fn begin_in_sight(&mut self) -> Result<(), Failure> {
+    /// Errors: as [`Self::wait_for_rest`].
+    pub(crate) async fn begin_in_sight(&mut self, waits: Waits) -> Result<(), Failure> {
         let give_up = Instant::now() + REST_PATIENCE;
         loop {
             if !self.registry.cluster.publisher.is_at_rest() {
-                // To ask the node for the client's timeouts would cost an unnamed portal there.
-                self.wait_for_rest_for(give_up, None, None).await?;
+                match waits {
+                    Waits::AsOnANode => self.wait_for_rest(give_up).await?,
+                    Waits::AskingNobody => self.wait_for_rest_for(give_up, None, None).await?,
+                }
             }
             self.activity.begin_to_send();
             if self.registry.cluster.publisher.is_at_rest() {
@@ -107,6 +118,8 @@ impl TransactionContext {
 
     /// Waits for the end of a hold as a statement waits on its node for a lock: until it is cancelled,
     /// until the client is gone, or until the client's own timeouts have passed.
+    ///
+    /// Errors: 57014, 55P03; 57P03 after `give_up`.
     pub(crate) async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
         let (registry, activity) = (self.registry.clone(), self.activity.clone());
         let soon = Instant::now() + GLANCE;
@@ -270,17 +283,76 @@ impl TransactionContext {
     /// Before a COMMIT at which code may run that the transaction's statements have left for it: deferred
     /// triggers, the rows of cursors WITH HOLD. From here on changes see it.
     ///
-    /// Errors: 40001 as above; otherwise as [`Self::begin_in_sight`].
+    /// Errors: 40001 as above, if a node may run such code; otherwise as [`Self::begin_in_sight`].
     pub(crate) async fn begin_late_calls(&mut self) -> Result<(), Failure> {
-        let Some((then, concerns)) = self.transaction.late_calls.clone() else { return Ok(()) };
-        self.begin_in_sight().await?;
-        self.activity.note_concerns(Some(&concerns));
-        // What the transaction itself has changed it reckons with.
-        let grown = self.refuse_if_grown(&then, &self.registry.cluster.catalog(), Some(&concerns));
-        match grown {
+        if !self.begin_to_end(Waits::AsOnANode).await? {
+            return Ok(());
+        }
+        match self.refuse_late_calls() {
             Err(failure) if self.leaves_code_to_its_end().await? => Err(failure),
             _ => Ok(()),
         }
+    }
+
+    /// The same outside of a transaction, before the Sync by which a node commits: it cannot be asked whether such
+    /// code was left, which may have been.
+    pub(crate) async fn begin_late_calls_of_flight(&mut self) -> Result<(), Failure> {
+        match self.begin_to_end(Waits::AskingNobody).await? {
+            true => self.refuse_late_calls(),
+            false => Ok(()),
+        }
+    }
+
+    /// False: nothing was left, or changes have seen the statements that left it until now.
+    async fn begin_to_end(&mut self, waits: Waits) -> Result<bool, Failure> {
+        let Some(LateCalls { concerns, plan_number, .. }) = self.transaction.late_calls.clone()
+        else {
+            return Ok(false);
+        };
+        if self.activity.is_still(plan_number) {
+            return Ok(false);
+        }
+        self.begin_in_sight(waits).await?;
+        self.activity.note_concerns(Some(&concerns));
+        Ok(true)
+    }
+
+    /// Errors: 40001 by what others have committed. For what the transaction itself has changed see
+    /// [`Self::refuse_own_late_calls`].
+    fn refuse_late_calls(&self) -> Result<(), Failure> {
+        let Some(late) = &self.transaction.late_calls else { return Ok(()) };
+        self.refuse_if_grown(&late.then, &self.registry.cluster.catalog(), Some(&late.concerns))
+    }
+
+    /// A transaction's deferred triggers have run, and none is deferred any more.
+    pub(crate) fn forget_late_calls(&mut self) {
+        // ROLLBACK TO a savepoint defers again what has run since.
+        let is_for_good = self.transaction.last_savepoint().is_none();
+        if is_for_good && !self.cursors.values().any(|cursor| cursor.holds) {
+            self.transaction.late_calls = None;
+        }
+    }
+
+    /// Before a COMMIT, of what the transaction has changed itself since its statements left code to it.
+    ///
+    /// Requires: its own catalog is read.
+    /// Errors: 0A000 if that code may do more than they reckoned with.
+    pub(crate) async fn refuse_own_late_calls(&mut self) -> Result<(), Failure> {
+        if !self.transaction.catalog_changed {
+            return Ok(());
+        }
+        let Some(LateCalls { then, concerns, .. }) = self.transaction.late_calls.clone() else {
+            return Ok(());
+        };
+        let grown = self.refuse_if_grown(&then, &self.catalog, Some(&concerns));
+        if grown.is_ok() || !self.leaves_code_to_its_end().await? {
+            return Ok(());
+        }
+        Err(Failure::unsupported(
+            "committing statements whose deferred triggers, or cursor WITH HOLD, call code that was changed after them",
+            "A function, operator or type that they use has come to do more than look at its arguments.",
+            "Change it in a transaction of its own, or let them run before: SET CONSTRAINTS ALL IMMEDIATE.",
+        ))
     }
 
     /// Whether a node may run users' code when the transaction ends there.
@@ -325,14 +397,13 @@ impl TransactionContext {
     /// transaction ends.
     fn note_late_calls(&mut self, concerns: Option<&Arc<Concerns>>) {
         let Some(concerns) = concerns.filter(|concerns| concerns.calls_users()) else { return };
-        if self.transaction.mode != Mode::Explicit {
-            return;
-        }
         match &mut self.transaction.late_calls {
-            Some((_, known)) if known.calls_all_of(concerns) => (),
-            Some((_, known)) => *known = Arc::new(known.with(concerns)),
+            Some(known) if known.concerns.calls_all_of(concerns) => (),
+            Some(known) => known.concerns = Arc::new(known.concerns.with(concerns)),
             None => {
-                self.transaction.late_calls = Some((self.moment(), concerns.clone()));
+                let (then, plan_number) = (self.moment(), self.activity.plan_number());
+                let concerns = concerns.clone();
+                self.transaction.late_calls = Some(LateCalls { then, concerns, plan_number });
             }
         }
     }

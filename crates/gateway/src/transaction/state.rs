@@ -12,12 +12,12 @@ use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{Catalog, NodeId};
-use tutti_sql::plan::{Access, Concerns, TransactionModes, Unseen};
+use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::change_in_commit::ChangeInCommit;
-use super::moment::Moment;
+use super::moment::LateCalls;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -265,7 +265,7 @@ pub struct Transaction {
     /// Such code may be left for the end of the transaction: deferred triggers.
     pub defers_unseen: bool,
     /// What its statements call may run when it ends, and what that meant.
-    pub(crate) late_calls: Option<(Moment, Arc<Concerns>)>,
+    pub(crate) late_calls: Option<LateCalls>,
     /// It has changed what new sessions begin with.
     pub changed_defaults: bool,
     /// It has changed schemas, rights or roles: what a search path means.

@@ -12,14 +12,14 @@ use tutti_sql::plan::{Access, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
-use tutti_wire::frontend::{Arguments, Bind, Target, put_close};
+use tutti_wire::frontend::{self, Arguments, Bind, Message, Target, put_close};
 
 use super::due::{Expect, Undo};
 use super::values;
 use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
-use crate::transaction::named::{Bound, PendingPortal, Portal, PreparedStatement};
+use crate::transaction::named::{BindAgain, Bound, PendingPortal, Portal, PreparedStatement};
 
 impl Session {
     pub(super) async fn bind(&mut self, frame: &Frame, bind: Bind) -> Result<(), Failure> {
@@ -62,17 +62,27 @@ impl Session {
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names).await?;
+                self.pipeline.expects.push_back(Expect::Bind);
                 // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
                 let holds_tables =
                     parsed.is_of_rows() && access == Access::Read && chosen.relations().is_some();
+                let is_lost_easily = !holds_tables && portal.is_empty();
+                let again = match is_lost_easily && !self.client.comes_to_execution() {
+                    true => {
+                        let id = self.statement(&name)?.id;
+                        Some(BindAgain { message: frame.copied(), id })
+                    }
+                    false => None,
+                };
                 let bound = Bound {
                     planned: chosen,
                     then: self.tx.moment(),
                     plan_number: self.tx.activity.plan_number(),
                     unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
                     statement: parsed,
+                    again,
                 };
                 let bound = Some(Arc::new(bound));
                 let bound = Portal::Node { node, access, copies, bound, runs: false };
@@ -145,7 +155,38 @@ impl Session {
         let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
         names.put_bind(link.connection().outgoing(), frame);
-        self.pipeline.expects.push_back(Expect::Bind);
+        Ok(())
+    }
+
+    /// Before a portal of the client's goes on: its node still has it. An unnamed one does not survive what the
+    /// gateway itself asks there, and is bound once more, unless it has run or its snapshot is older.
+    ///
+    /// Errors: 34000 for those; PostgreSQL's would have survived, so this is an error and not ignored.
+    pub(super) async fn keep_portal(
+        &mut self,
+        node: NodeId,
+        name: &str,
+        bound: Option<&Bound>,
+        runs: bool,
+    ) -> Result<(), Failure> {
+        let is_there = self.tx.links.get(&node).is_some_and(|link| link.unnamed_portal);
+        if !name.is_empty() || is_there {
+            return Ok(());
+        }
+        let lost = || Failure::error("34000", "portal \"\" does not exist");
+        let again = bound.and_then(|bound| bound.again.as_ref()).filter(|_| !runs);
+        let Some(BindAgain { message, id }) = again else { return Err(lost()) };
+        let Message::Bind(bind) = frontend::decode(message)? else {
+            unreachable!("it was taken from a Bind");
+        };
+        if self.tx.statements.get(&bind.statement).is_none_or(|statement| statement.id != *id) {
+            return Err(lost());
+        }
+        let there = self.ensure_parsed(node, &bind.statement).await?;
+        let names = Names { portal: name, statement: &bind.statement, there: &there };
+        self.forward_bind(node, Access::Read, message, names).await?;
+        self.pipeline.expects.push_back(Expect::SilentBind);
+        self.tx.flight.insert(node, true);
         Ok(())
     }
 
@@ -160,6 +201,7 @@ impl Session {
         let there = self.ensure_parsed(NodeId::HOME, name).await?;
         let names = Names { portal, statement: name, there: &there };
         self.forward_bind(NodeId::HOME, Access::Read, frame, names).await?;
+        self.pipeline.expects.push_back(Expect::Bind);
         let link = self.tx.links.at(&NodeId::HOME);
         link.unnamed_portal &= !portal.is_empty();
         put_close(link.connection().outgoing(), Target::Portal, portal);

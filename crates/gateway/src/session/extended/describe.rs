@@ -60,8 +60,8 @@ impl Session {
 
     pub(super) async fn describe_portal(&mut self, name: &str) -> Result<(), Failure> {
         let pending = match self.portal(name)? {
-            Portal::Node { node, .. } => {
-                self.refuse_lost_portal(node, name)?;
+            Portal::Node { node, bound, runs, .. } => {
+                self.keep_portal(node, name, bound.as_deref(), runs).await?;
                 self.switch_to(node, Access::Read).await?;
                 let link = self.tx.links.at(&node);
                 put_describe(link.connection().outgoing(), Target::Portal, name);

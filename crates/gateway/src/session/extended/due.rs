@@ -23,6 +23,8 @@ pub(super) enum Expect {
     SilentClose,
     /// BindComplete.
     Bind,
+    /// BindComplete that the client does not know of.
+    SilentBind,
     /// ParameterDescription and RowDescription or NoData; kept for the statement.
     DescribeStatement { name: String, id: StatementId },
     /// RowDescription or NoData.

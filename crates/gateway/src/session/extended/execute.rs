@@ -40,9 +40,13 @@ impl Session {
     ) -> Result<(), Failure> {
         match self.portal(name)? {
             Portal::Node { node, access, copies, bound, runs } => {
-                if let Some(bound) = bound {
-                    self.go_on_with(&bound, runs, access)?;
+                if let Some(bound) = &bound {
+                    self.go_on_with(bound, runs, access)?;
                 }
+                if self.tx.transaction.failed {
+                    return Err(transaction_failed());
+                }
+                self.keep_portal(node, name, bound.as_deref(), runs).await?;
                 if let Some(Portal::Node { runs, .. }) = self.tx.portals.get_mut(name) {
                     *runs = true;
                 }
@@ -97,10 +101,6 @@ impl Session {
         access: Access,
         copies: bool,
     ) -> Result<(), Failure> {
-        if self.tx.transaction.failed {
-            return Err(transaction_failed());
-        }
-        self.refuse_lost_portal(node, name)?;
         self.tx.refuse_cursor_of_one_node()?;
         self.tx.wait_for_visible(node).await?;
         self.switch_to(node, access).await?;
@@ -126,16 +126,6 @@ impl Session {
         if copies {
             // The client's next messages may be the data.
             self.drain().await?;
-        }
-        Ok(())
-    }
-
-    /// The unnamed portal does not survive what the gateway itself sends to a node; PostgreSQL's
-    /// would have, so this is an error and not ignored.
-    pub(super) fn refuse_lost_portal(&self, node: NodeId, name: &str) -> Result<(), Failure> {
-        let there = self.tx.links.get(&node).is_some_and(|link| link.unnamed_portal);
-        if name.is_empty() && !there {
-            return Err(Failure::error("34000", "portal \"\" does not exist"));
         }
         Ok(())
     }

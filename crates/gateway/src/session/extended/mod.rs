@@ -118,6 +118,7 @@ impl Session {
             Message::Close(target, name) => self.close(target, name).await,
             Message::Flush => {
                 self.drain().await?;
+                self.rest_in_flight();
                 Ok(self.client.flush().await?)
             }
             other => unreachable!("{other:?} is not of the extended protocol"),

@@ -237,6 +237,7 @@ impl Session {
                 Expect::Own(_, Undo::Nothing)
                 | Expect::SilentClose
                 | Expect::Bind
+                | Expect::SilentBind
                 | Expect::DescribeStatement { .. }
                 | Expect::DescribePortal
                 | Expect::Execute => (),
@@ -295,7 +296,9 @@ impl Session {
                 (b'N', _) => out.extend_from_slice(frame.as_bytes()),
                 (b'A', _) => link.put_notification(out, &frame),
                 (b'S', _) => self.client.report_setting(link, &frame)?,
-                (b'1', Expect::SilentParse(_)) | (b'3', Expect::SilentClose) => return Ok(true),
+                (b'1', Expect::SilentParse(_))
+                | (b'2', Expect::SilentBind)
+                | (b'3', Expect::SilentClose) => return Ok(true),
                 (b'1', Expect::Parse(..)) | (b'2', Expect::Bind) => {
                     out.extend_from_slice(frame.as_bytes());
                     return Ok(true);

@@ -16,6 +16,6 @@ pub use rows::{check_policies, may_be_checked, refuse_moving, refuse_transit, re
 pub(super) use rows::{
     default_is_opaque, leaves_anything, refuse_opaque_default, refuse_unsafe_code,
 };
-pub use settle::gathers_to_write;
 pub(super) use settle::settle;
+pub use settle::{check_event_triggers, gathers_to_write};
 pub(super) use wording::refusal;

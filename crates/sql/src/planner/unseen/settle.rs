@@ -13,7 +13,9 @@ use pg_query::protobuf::Node;
 use super::reach::fires_event_triggers;
 use super::rows::refuse_transit;
 use super::wording::{hint, refusal};
-use crate::closure::{Reach, Search, Writing};
+use crate::catalog::{Catalog, NameScope};
+use crate::closure::{Reach, Reason, Search, Writing};
+use crate::code::Attached;
 use crate::plan::{
     Access, Collect, Concerns, CopyToPlan, DataPlan, Ddl, DdlScope, Explain, Gather, InsertSource,
     NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, Unseen,
@@ -118,9 +120,9 @@ fn settle_event_triggers(
     if !context.catalog.code.has_event_triggers() || !fires_event_triggers(statement) {
         return Ok(());
     }
-    let mut search = Search::new(context.catalog, context.scope, Writing::Row);
-    search.event_triggers();
-    let Some(reason) = search.finish().opaque else { return Ok(()) };
+    let Some(reason) = unknown_of_event_triggers(context.catalog, context.scope, |_| true) else {
+        return Ok(());
+    };
     match &mut planned.plan {
         // What it does must be known before the next statement.
         Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::HomeAsItIs => {
@@ -141,6 +143,47 @@ fn settle_event_triggers(
         _ => (),
     }
     Ok(())
+}
+
+/// Why it cannot be known what these event triggers do, if so.
+fn unknown_of_event_triggers(
+    catalog: &Catalog,
+    scope: &NameScope,
+    are_meant: impl Fn(&Attached) -> bool,
+) -> Option<Reason> {
+    let mut search = Search::new(catalog, scope, Writing::Row);
+    catalog
+        .code
+        .event_triggers
+        .iter()
+        .filter(|it| are_meant(it))
+        .for_each(|it| search.attached(it));
+    search.finish().opaque
+}
+
+/// After a change of the schema. One that replaces what event triggers call runs the new code at its own end,
+/// on each of its nodes, where it was planned with the old.
+///
+/// Errors: 0A000 if it cannot be known what that did, and could be before.
+pub fn check_event_triggers(
+    before: &Catalog,
+    after: &Catalog,
+    scope: &NameScope,
+) -> Result<(), Refusal> {
+    if after.is_solo() || !after.code.has_event_triggers() {
+        return Ok(());
+    }
+    // Those that were made meanwhile were not there to be fired.
+    let stayed = |trigger: &Attached| before.code.event_triggers.contains(trigger);
+    let Some(reason) = unknown_of_event_triggers(after, scope, stayed) else { return Ok(()) };
+    if unknown_of_event_triggers(before, scope, |_| true).is_some() {
+        return Ok(());
+    }
+    Err(Refusal::unsupported(
+        "code that an event trigger calls cannot be replaced by code that does more",
+        format!("The event trigger may have been fired by this very change: {reason}."),
+        "Drop the event trigger, replace the function, and create the event trigger again.",
+    ))
 }
 
 impl Planned {
