@@ -176,6 +176,10 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
          CREATE TYPE pair AS (one int, other int);
          CREATE DOMAIN positive AS int CHECK (value > 0);
          CREATE FUNCTION is_fine(int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 > 0';
+         CREATE FUNCTION apart(float8, float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS 'SELECT $1 - $2';
+         CREATE TYPE spans AS RANGE (subtype = float8, subtype_diff = apart);
+         CREATE FUNCTION is_same(int, int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 = $2; END';
+         CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = is_same);
          CREATE TABLE indexed (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED;
          CREATE INDEX ON indexed (is_fine(id));
          CREATE TABLE ruled (id int) DISTRIBUTE BY HOME;
@@ -244,6 +248,19 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
         "CREATE TABLE n (id int PRIMARY KEY CHECK (is_fine(id))) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE TABLE n (id int PRIMARY KEY, v boolean GENERATED ALWAYS AS (is_fine(id)) STORED)
              DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v int CHECK ((v::positive) IS NOT NULL)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v int, w int GENERATED ALWAYS AS (v::positive) STORED)
+             DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v text CHECK ((v::pair) IS NOT NULL)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v text CHECK ((v::positive[]) IS NOT NULL)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v int CHECK (query_to_xml('SELECT is_fine(1)', true, true, '') IS NOT NULL))
+             DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v timestamptz CHECK (v < now())) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v text CHECK (v::date > '2026-01-01')) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v text CHECK (v = current_user)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v timestamptz CHECK (extract(hour FROM v) < 12)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v int CHECK (v OPERATOR(public.===) 1)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v spans) DISTRIBUTE BY REPLICATED ASYNC",
         "SELECT tutti_replicate('indexed', async => true)",
         "CREATE TEMP TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE UNLOGGED TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC",
@@ -254,6 +271,15 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
     ] {
         refused(&mut client, sql, "0A000")?;
     }
+    // What means the same on every server.
+    client.query(
+        "CREATE TABLE checked (id int PRIMARY KEY, v text CHECK (lower(v) <> 'x' AND v ~ '^a' AND lpad(v, 3) > 'a'),
+             m mood CHECK (m IN ('sad', 'fine')), w text GENERATED ALWAYS AS (v || id::text) STORED,
+             d date CHECK (d > '2026-01-01'), j jsonb CHECK ((j ->> 'n')::int > 0), n int4range, CHECK (id <> length(v)))
+             DISTRIBUTE BY REPLICATED ASYNC",
+    )?;
+    client.query("SELECT tutti_replicate('checked')")?;
+    client.query("DROP TABLE checked")?;
     client.query("BEGIN")?;
     refused(&mut client, "SELECT tutti_replicate('r', async => true)", "25001")?;
     client.query("ROLLBACK")?;

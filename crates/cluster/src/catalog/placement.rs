@@ -351,58 +351,89 @@ pub(super) async fn placement_of(
 /// The name of a table, the first column of its primary key, and what it has, if anything, that rows which arrive by
 /// logical replication would pass by (triggers, foreign keys) or be stopped by: there, functions find nothing by an
 /// unqualified name, and what was sent by an old definition of a type is not of the new one.
+///
+/// A server applies rows as a superuser (PostgreSQL 15: as the owner of the subscription, who must be one), with
+/// settings that are not the client's. So all that it evaluates must be by functions that are built in, or written in
+/// C, and IMMUTABLE: others could become more than their table's owner is (also built-in ones, to which a query can be
+/// given), or hold at home and not there. What an expression calls is read from its tree: built-in objects are in
+/// no `pg_depend`.
 const FACTS_OF_CARRYING: &str = r#"SELECT c.relname,
     (SELECT a.attname FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute a
         ON a.attrelid OPERATOR(pg_catalog.=) i.indrelid AND a.attnum OPERATOR(pg_catalog.=) i.indkey[0]
         WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid AND i.indisprimary AND i.indisvalid),
-    CASE WHEN c.relkind OPERATOR(pg_catalog.<>) 'r' OR c.relispartition
-            OR EXISTS (SELECT FROM pg_catalog.pg_inherits h
-                WHERE c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[h.inhrelid, h.inhparent])) THEN 'partitions, children or parents'
-        WHEN c.relpersistence OPERATOR(pg_catalog.<>) 'p' THEN 'no durable rows (UNLOGGED)'
-        WHEN c.relreplident OPERATOR(pg_catalog.<>) 'd' THEN 'another REPLICA IDENTITY than its primary key'
-        WHEN c.relrowsecurity THEN 'row security'
-        WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger t
-            WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal) THEN 'triggers'
-        WHEN EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class OPERATOR(pg_catalog.=) c.oid) THEN 'rules'
-        WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.contype OPERATOR(pg_catalog.=) 'f'
-            AND c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[k.conrelid, k.confrelid])) THEN 'foreign keys'
-        WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid
-            AND k.condeferrable) THEN 'deferrable constraints'
-        WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
+    facts.has
+FROM pg_catalog.pg_class c CROSS JOIN LATERAL (
+    WITH RECURSIVE parts AS (
+        SELECT a.atttypid AS type FROM pg_catalog.pg_attribute a
             WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
-                AND NOT a.attisdropped AND t.typtype OPERATOR(pg_catalog.=) 'd') THEN 'columns of domains'
-        WHEN EXISTS (WITH RECURSIVE parts AS (
-                SELECT a.atttypid AS type FROM pg_catalog.pg_attribute a
-                    WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
-                        AND NOT a.attisdropped
-                UNION SELECT inner_type.type FROM parts w
-                    JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
-                    LEFT JOIN pg_catalog.pg_range r
+                AND NOT a.attisdropped
+        UNION SELECT inner_type.type FROM parts w
+            JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+            LEFT JOIN pg_catalog.pg_range r
+                ON w.type OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngtypid, r.rngmultitypid])
+            CROSS JOIN LATERAL (SELECT t.typelem AS type UNION ALL SELECT t.typbasetype
+                UNION ALL SELECT r.rngsubtype) AS inner_type
+            WHERE inner_type.type OPERATOR(pg_catalog.<>) 0::pg_catalog.oid),
+    code AS (
+        SELECT k.conbin::pg_catalog.text AS tree FROM pg_catalog.pg_constraint k
+            WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid AND k.conbin IS NOT NULL
+        UNION ALL SELECT e.adbin::pg_catalog.text FROM pg_catalog.pg_attrdef e JOIN pg_catalog.pg_attribute a
+            ON a.attrelid OPERATOR(pg_catalog.=) e.adrelid AND a.attnum OPERATOR(pg_catalog.=) e.adnum
+            WHERE e.adrelid OPERATOR(pg_catalog.=) c.oid AND a.attgenerated OPERATOR(pg_catalog.=) 's'
+        UNION ALL SELECT pg_catalog.concat(i.indexprs::pg_catalog.text, ' ', i.indpred::pg_catalog.text)
+            FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid),
+    used AS (
+        SELECT code.tree, t.oid, t.typtype, t.typelem, i.provolatile OPERATOR(pg_catalog.=) 'i'
+                AND o.provolatile OPERATOR(pg_catalog.=) 'i' AS is_immutable
+            FROM code CROSS JOIN LATERAL
+                pg_catalog.regexp_matches(code.tree, ':[a-z_]*type(?:id)? ([0-9]+)', 'gi') AS found (it)
+            JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) it[1]::pg_catalog.oid
+            JOIN pg_catalog.pg_proc i ON i.oid OPERATOR(pg_catalog.=) t.typinput::pg_catalog.oid
+            JOIN pg_catalog.pg_proc o ON o.oid OPERATOR(pg_catalog.=) t.typoutput::pg_catalog.oid)
+    SELECT CASE WHEN c.relkind OPERATOR(pg_catalog.<>) 'r' OR c.relispartition
+                OR EXISTS (SELECT FROM pg_catalog.pg_inherits h
+                    WHERE c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[h.inhrelid, h.inhparent])) THEN 'partitions, children or parents'
+            WHEN c.relpersistence OPERATOR(pg_catalog.<>) 'p' THEN 'no durable rows (UNLOGGED)'
+            WHEN c.relreplident OPERATOR(pg_catalog.<>) 'd' THEN 'another REPLICA IDENTITY than its primary key'
+            WHEN c.relrowsecurity THEN 'row security'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_trigger t
+                WHERE t.tgrelid OPERATOR(pg_catalog.=) c.oid AND NOT t.tgisinternal) THEN 'triggers'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_rewrite r WHERE r.ev_class OPERATOR(pg_catalog.=) c.oid) THEN 'rules'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.contype OPERATOR(pg_catalog.=) 'f'
+                AND c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[k.conrelid, k.confrelid])) THEN 'foreign keys'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid
+                AND k.condeferrable) THEN 'deferrable constraints'
+            WHEN EXISTS (SELECT FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) a.atttypid
+                WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2
+                    AND NOT a.attisdropped AND t.typtype OPERATOR(pg_catalog.=) 'd') THEN 'columns of domains'
+            WHEN EXISTS (SELECT FROM parts w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
+                WHERE t.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[]))
+                THEN 'columns made of composite types or domains'
+            WHEN EXISTS (SELECT FROM parts w JOIN pg_catalog.pg_range r
                         ON w.type OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngtypid, r.rngmultitypid])
-                    CROSS JOIN LATERAL (SELECT t.typelem AS type UNION ALL SELECT t.typbasetype
-                        UNION ALL SELECT r.rngsubtype) AS inner_type
-                    WHERE inner_type.type OPERATOR(pg_catalog.<>) 0::pg_catalog.oid)
-            SELECT FROM parts w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
-            WHERE t.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[]))
-            THEN 'columns made of composite types or domains'
-        WHEN EXISTS (SELECT FROM pg_catalog.pg_depend d
-            LEFT JOIN pg_catalog.pg_operator o ON d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_operator'::pg_catalog.regclass
-                AND o.oid OPERATOR(pg_catalog.=) d.refobjid
-            JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) CASE WHEN d.refclassid OPERATOR(pg_catalog.=)
-                'pg_catalog.pg_proc'::pg_catalog.regclass THEN d.refobjid ELSE o.oprcode::pg_catalog.oid END
-            JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) f.prolang
-            WHERE l.lanname OPERATOR(pg_catalog.<>) ALL ('{internal,c}'::pg_catalog.name[]) AND f.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
-                AND (d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_constraint'::pg_catalog.regclass
-                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT k.oid FROM pg_catalog.pg_constraint k WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid)
-                    OR d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_class'::pg_catalog.regclass
-                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT i.indexrelid FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid)
-                    OR d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_attrdef'::pg_catalog.regclass
-                        AND d.objid OPERATOR(pg_catalog.=) ANY (SELECT e.oid FROM pg_catalog.pg_attrdef e JOIN pg_catalog.pg_attribute a
-                            ON a.attrelid OPERATOR(pg_catalog.=) e.adrelid AND a.attnum OPERATOR(pg_catalog.=) e.adnum
-                            WHERE e.adrelid OPERATOR(pg_catalog.=) c.oid AND a.attgenerated OPERATOR(pg_catalog.=) 's')))
-            THEN 'checks, generated columns or indexes that call functions of users'
-    END
-FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) "#;
+                    JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngsubdiff::pg_catalog.oid, r.rngcanonical::pg_catalog.oid])
+                    JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) f.prolang
+                WHERE l.lanname OPERATOR(pg_catalog.<>) ALL ('{internal,c}'::pg_catalog.name[]))
+                THEN 'columns of range types that call functions of users'
+            WHEN EXISTS (SELECT FROM code CROSS JOIN LATERAL
+                        pg_catalog.regexp_matches(code.tree, ':(funcid|opno) ([0-9]+)', 'g') AS called (it)
+                    LEFT JOIN pg_catalog.pg_operator o ON it[1] OPERATOR(pg_catalog.=) 'opno'
+                        AND o.oid OPERATOR(pg_catalog.=) it[2]::pg_catalog.oid
+                    LEFT JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) CASE WHEN it[1] OPERATOR(pg_catalog.=) 'funcid'
+                        THEN it[2]::pg_catalog.oid ELSE o.oprcode::pg_catalog.oid END
+                    LEFT JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) f.prolang
+                WHERE ((l.lanname OPERATOR(pg_catalog.=) ANY ('{internal,c}'::pg_catalog.name[])
+                        OR f.oid OPERATOR(pg_catalog.<) 16384::pg_catalog.oid) AND f.provolatile OPERATOR(pg_catalog.=) 'i') IS NOT TRUE)
+                OR EXISTS (SELECT FROM code WHERE code.tree OPERATOR(pg_catalog.~) '[{](SQLVALUEFUNCTION|NEXTVALUEEXPR|XMLEXPR|COERCETODOMAIN)')
+                OR EXISTS (SELECT FROM used w LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) w.typelem
+                WHERE w.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[])
+                    OR e.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[])
+                    OR w.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
+                        AND coalesce(e.typtype, w.typtype) OPERATOR(pg_catalog.<>) ALL ('{b,e}'::pg_catalog."char"[])
+                    OR NOT w.is_immutable AND w.tree OPERATOR(pg_catalog.~) '[{]COERCEVIAIO')
+                THEN 'checks, generated columns or indexes that call what users have written, or what is not IMMUTABLE'
+        END AS has) AS facts
+WHERE c.oid OPERATOR(pg_catalog.=) "#;
 
 /// Of a table that is to be replicated asynchronously: by the first column of its primary key, and not carried
 /// yet.
