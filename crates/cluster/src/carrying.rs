@@ -441,10 +441,43 @@ LEFT JOIN pg_catalog.pg_stat_replication AS r ON r.pid OPERATOR(pg_catalog.=) s.
         place: &Place,
         patience: Duration,
     ) -> Result<Vec<NodeId>, GatewayError> {
+        let others: Vec<_> = self.others(from.node()).collect();
+        self.wait_for(from, &others, place, patience).await
+    }
+
+    /// Waits until nothing is kept for other nodes of what was committed on this node before `place`, as
+    /// [`Self::wait_for_arrival`]: what a slot has lost does not arrive any more.
+    pub async fn wait_until_passed(
+        &self,
+        from: &mut NodeConnection,
+        place: &Place,
+        patience: Duration,
+    ) -> Result<Vec<NodeId>, GatewayError> {
+        let mut kept = Vec::new();
+        for to in self.others(from.node()) {
+            let sql = format!(
+                "SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'
+    AND wal_status OPERATOR(pg_catalog.<>) 'lost'",
+                self.slot(from.node(), to)
+            );
+            if !from.rows(&sql).await?.rows.is_empty() {
+                kept.push(to);
+            }
+        }
+        self.wait_for(from, &kept, place, patience).await
+    }
+
+    async fn wait_for(
+        &self,
+        from: &mut NodeConnection,
+        others: &[NodeId],
+        place: &Place,
+        patience: Duration,
+    ) -> Result<Vec<NodeId>, GatewayError> {
         let deadline = Instant::now() + patience;
         loop {
             let mut missing = Vec::new();
-            for to in self.others(from.node()) {
+            for to in others.iter().copied() {
                 let sql = format!(
                     "SELECT confirmed_flush_lsn OPERATOR(pg_catalog.>=) '{}'::pg_catalog.pg_lsn
 FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'",

@@ -469,7 +469,7 @@ fn a_later_statement_of_a_query_is_planned_again_alone() -> Result<()> {
     make_h(&mut admin, &function("fd", ""))?;
     let text = "SELECT fd(); SELECT v FROM x WHERE k = 5; SELECT count(*) FROM x";
     let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let asked: Vec<_> = (0..2)
+    let asked: Vec<_> = (0..3)
         .map(|_| {
             let (mut client, ends) = (Client::connect(&cluster.endpoint())?, ends.clone());
             Ok(std::thread::spawn(move || -> Result<u32> {
@@ -483,7 +483,7 @@ fn a_later_statement_of_a_query_is_planned_again_alone() -> Result<()> {
             }))
         })
         .collect::<Result<_>>()?;
-    for _ in 0..40 {
+    for _ in 0..120 {
         admin.query("DROP TABLE IF EXISTS unrelated; CREATE TABLE unrelated (a int)")?;
     }
     ends.store(true, std::sync::atomic::Ordering::SeqCst);

@@ -162,6 +162,59 @@ fn a_table_is_distributed_while_rows_are_on_their_way() -> Result<()> {
     world.cluster.stop_gateway()
 }
 
+/// Rows that are on their way, behind those of another table, do not come to what has the table's name later.
+#[test]
+fn what_was_on_its_way_does_not_come_to_a_table_that_is_carried_again() -> Result<()> {
+    let mut world = World::start()?;
+    let nodes = world.cluster.nodes();
+    let mut client = world.session()?;
+    client.query("CREATE TABLE other (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC")?;
+    client.query("INSERT INTO a SELECT g, 'old' FROM generate_series(1, 20) g")?;
+    world.converge()?;
+    // What node 2 receives waits for a lock.
+    let mut second = Client::connect(&nodes[1])?;
+    second.query(
+        "CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NEW; END';
+         CREATE TRIGGER waits BEFORE INSERT ON other FOR EACH ROW EXECUTE FUNCTION waits();
+         ALTER TABLE other ENABLE REPLICA TRIGGER waits",
+    )?;
+    second.query("SELECT pg_advisory_lock(7)")?;
+    client.query("INSERT INTO other SELECT g FROM generate_series(1, 50) g")?;
+    client.query("INSERT INTO a SELECT g, 'late' FROM generate_series(101, 120) g")?;
+    for id in 1..=10 {
+        client.query(&format!("DELETE FROM a WHERE id = {id}"))?;
+        client.query(&format!("UPDATE a SET v = 'late' WHERE id = {}", id + 10))?;
+    }
+    let endpoint = world.cluster.endpoint();
+    let distributing = std::thread::spawn(move || {
+        Client::connect(&endpoint)?.query("SELECT tutti_distribute('a', 'id')")
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(!distributing.is_finished(), "rows are on their way that are behind a lock");
+    refused(&mut client, "INSERT INTO a VALUES (500, 'x')", "55000")?;
+    second.query("SELECT pg_advisory_unlock(7)")?;
+    distributing.join().map_err(|_| anyhow!("it panicked"))??;
+    client.query("DELETE FROM a WHERE id > 100")?;
+    client.query("INSERT INTO a SELECT g, 'again' FROM generate_series(1, 10) g")?;
+    client.query("UPDATE a SET v = 'newest' WHERE id BETWEEN 11 AND 20")?;
+    client.query("SELECT tutti_replicate('a')")?;
+    client.query("SELECT tutti_replicate('a', async => true)")?;
+    client.query("INSERT INTO a VALUES (21, 'last')")?;
+    let expected: Vec<_> = (1..=21)
+        .map(|id| match id {
+            1..=10 => format!("({id},again)"),
+            11..=20 => format!("({id},newest)"),
+            _ => format!("({id},last)"),
+        })
+        .collect();
+    let mut sorted = expected.clone();
+    sorted.sort();
+    ensure!(world.converge()? == sorted.join(" "), "{}", world.converge()?);
+    second.query("DROP TRIGGER waits ON other; DROP FUNCTION waits()")?;
+    world.cluster.stop_gateway()
+}
+
 #[test]
 fn a_gateway_that_is_killed_in_the_middle_leaves_a_table_that_can_go_on() -> Result<()> {
     let servers = servers::durable(3)?;

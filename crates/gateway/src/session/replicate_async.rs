@@ -32,6 +32,8 @@ type Held = Arc<tokio::sync::OwnedMutexGuard<()>>;
 
 /// How long rows that are on their way are waited for.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(20);
+/// How long rows that are to be dropped are waited for: they may be behind many of other tables.
+const PASSING_PATIENCE: Duration = Duration::from_secs(60);
 
 impl Session {
     /// Carries out what makes a table asynchronously replicated, or such a one something else. `None`: it is
@@ -289,8 +291,49 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             with_all(&cluster, end).await
         };
         self.finish_in_any_case(held, ending).await?;
+        self.wait_until_passed(held, &relation).await?;
         self.step(table, DistributeBy::Hash(carried.key.clone())).await?;
         Ok(format!("{} is distributed by {}", carried.name, carried.key))
+    }
+
+    /// What was on its way of a table that is carried no longer has been dropped by all who receive rows of others.
+    /// It would come to whatever has its name later: to the same table, made asynchronous again, as if it were new; to
+    /// another one, which it may not fit, and stop all that is behind it.
+    async fn wait_until_passed(&mut self, held: &Held, ended: &Relation) -> Result<(), Failure> {
+        let catalog = self.tx.catalog.clone();
+        let mut tables = catalog.relations.values().flat_map(|tables| tables.values());
+        let is_other = |table: &Arc<Relation>| {
+            table.oid != ended.oid && matches!(table.placement, Placement::Async { .. })
+        };
+        if !tables.any(is_other) {
+            // All that carries rows is removed, and with it what is on its way.
+            return Ok(());
+        }
+        let cluster = self.tx.registry.cluster.clone();
+        let passing = async move {
+            let pass = async |carriers: &Carriers, connections: &mut Connections<'_>| {
+                for connection in connections.values_mut() {
+                    let place = carriers.place(connection).await?;
+                    let behind =
+                        carriers.wait_until_passed(connection, &place, PASSING_PATIENCE).await?;
+                    if let Some(behind) = behind.first() {
+                        return Ok(Some(*behind));
+                    }
+                }
+                Ok(None)
+            };
+            with_all(&cluster, pass).await
+        };
+        let Some(behind) = self.finish_in_any_case(held, passing).await? else { return Ok(()) };
+        let message = format!("node {behind} has not passed what is on its way of {}", ended.name);
+        Err(ErrorFields::error("55000", message)
+            .with(b'D', "Rows of other tables come before it. Until then the table can be read, and not written.")
+            .with(
+                b'H',
+                "Call it again; tutti_lag() says how far the node is. If rows of another table cannot arrive there, \
+                 distribute that one by its key too, and then call it again.",
+            )
+            .into())
     }
 
     /// Nobody writes the table from now on.
