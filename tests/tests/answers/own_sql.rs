@@ -251,6 +251,10 @@ fn is_local(tokens: &[Token], name: &str) -> bool {
     tokens.windows(2).any(|pair| {
         matches!(pair, [Token::Word(with), Token::Word(given)]
             if matches!(with.as_str(), "with" | "recursive") && given == name)
+    }) || tokens.windows(4).any(|four| {
+        // A further query of the same WITH.
+        matches!(four, [Token::Other(','), Token::Word(given), Token::Word(is), Token::Other('(')]
+            if is == "as" && given == name)
     })
 }
 
