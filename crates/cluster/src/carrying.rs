@@ -82,6 +82,15 @@ pub struct Lag {
     pub behind: Option<Duration>,
 }
 
+/// What rows on their way are to come to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Awaited {
+    /// They have arrived.
+    Arrival,
+    /// They are on their way no longer: they have arrived or were dropped, or their slot has lost them.
+    Passing,
+}
+
 /// A place in a node's write-ahead log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Place(String);
@@ -441,51 +450,53 @@ LEFT JOIN pg_catalog.pg_stat_replication AS r ON r.pid OPERATOR(pg_catalog.=) s.
         place: &Place,
         patience: Duration,
     ) -> Result<Vec<NodeId>, GatewayError> {
-        let others: Vec<_> = self.others(from.node()).collect();
-        self.wait_for(from, &others, place, patience).await
+        self.wait_for(Awaited::Arrival, from, place, patience).await
     }
 
-    /// Waits until nothing is kept for other nodes of what was committed on this node before `place`, as
-    /// [`Self::wait_for_arrival`]: what a slot has lost does not arrive any more.
-    pub async fn wait_until_passed(
+    /// Waits, at most for `patience`, until all that was committed on each node until now has come to this at every
+    /// other. Returns one to which it has not.
+    pub async fn wait_for_all(
         &self,
-        from: &mut NodeConnection,
-        place: &Place,
+        awaited: Awaited,
+        connections: &mut Connections<'_>,
         patience: Duration,
-    ) -> Result<Vec<NodeId>, GatewayError> {
-        let mut kept = Vec::new();
-        for to in self.others(from.node()) {
-            let sql = format!(
-                "SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'
-    AND wal_status OPERATOR(pg_catalog.<>) 'lost'",
-                self.slot(from.node(), to)
-            );
-            if !from.rows(&sql).await?.rows.is_empty() {
-                kept.push(to);
+    ) -> Result<Option<NodeId>, GatewayError> {
+        for connection in connections.values_mut() {
+            let place = self.place(connection).await?;
+            let missing = self.wait_for(awaited, connection, &place, patience).await?;
+            if let Some(missing) = missing.first() {
+                return Ok(Some(*missing));
             }
         }
-        self.wait_for(from, &kept, place, patience).await
+        Ok(None)
     }
 
     async fn wait_for(
         &self,
+        awaited: Awaited,
         from: &mut NodeConnection,
-        others: &[NodeId],
         place: &Place,
         patience: Duration,
     ) -> Result<Vec<NodeId>, GatewayError> {
         let deadline = Instant::now() + patience;
         loop {
             let mut missing = Vec::new();
-            for to in others.iter().copied() {
+            for to in self.others(from.node()) {
                 let sql = format!(
-                    "SELECT confirmed_flush_lsn OPERATOR(pg_catalog.>=) '{}'::pg_catalog.pg_lsn
+                    "SELECT confirmed_flush_lsn OPERATOR(pg_catalog.>=) '{}'::pg_catalog.pg_lsn,
+    wal_status OPERATOR(pg_catalog.=) 'lost'
 FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'",
                     place.0,
                     self.slot(from.node(), to)
                 );
                 let rows = from.rows(&sql).await?;
-                if rows.text(0, 0) != Some("t") {
+                let is_confirmed = rows.text(0, 0) == Some("t");
+                let is_kept = !rows.rows.is_empty() && rows.text(0, 1) == Some("f");
+                let is_over = match awaited {
+                    Awaited::Arrival => is_confirmed,
+                    Awaited::Passing => is_confirmed || !is_kept,
+                };
+                if !is_over {
                     missing.push(to);
                 }
             }

@@ -5,6 +5,8 @@
 //! table. Never: judges what a statement that is planned with the change does (`answers` does).
 //! Start reading at [`nothing_under_way_runs_what_was_put_in_its_place`].
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -40,6 +42,15 @@ fn function(name: &str, with: &str) -> String {
 fn trigger(with: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION tf() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {with} RETURN new; END $$"
+    )
+}
+
+/// A harmless one that rows of `h` leave to the end of their transaction.
+fn deferred() -> String {
+    format!(
+        "{}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION tf()",
+        trigger("")
     )
 }
 
@@ -146,11 +157,7 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
         "{}; CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()",
         trigger("")
     );
-    let deferred = format!(
-        "{}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
-         EXECUTE FUNCTION tf()",
-        trigger("")
-    );
+    let deferred = deferred();
     let harmless = function("fd", "");
     let (tf, fd) = (trigger(WRITES), function("fd", WRITES));
     let made =
@@ -395,12 +402,7 @@ fn who_has_flushed_and_waits_delays_no_change() -> Result<()> {
     let cluster = start()?;
     let mut admin = Client::connect(&cluster.endpoint())?;
     let mut node = Client::connect(&cluster.nodes()[0])?;
-    let deferred = format!(
-        "{}; {}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
-         EXECUTE FUNCTION tf()",
-        trigger(""),
-        function("of_others", "")
-    );
+    let setup = format!("{}; {}", deferred(), function("of_others", ""));
     let insert = one("INSERT INTO h VALUES (3, 3)");
     let select = one("SELECT v FROM h WHERE id = 1");
     let (tf, others) = (trigger(WRITES), function("of_others", WRITES));
@@ -412,7 +414,7 @@ fn who_has_flushed_and_waits_delays_no_change() -> Result<()> {
         (&insert, &others, "P |SELECT v FROM x WHERE k = 7\nB |\nE |0\nS", false),
         (&select, &tf, "P |SELECT count(*) FROM x\nB |\nE |0\nS", false),
     ] {
-        make_h(&mut admin, &deferred)?;
+        make_h(&mut admin, &setup)?;
         let mut client = Client::connect(&cluster.endpoint())?;
         let nothing = conversation::hold(&mut client, &format!("{before}H"))?;
         ensure!(nothing.is_empty(), "answers are read with those to what follows: {nothing:#?}");
@@ -468,13 +470,13 @@ fn a_later_statement_of_a_query_is_planned_again_alone() -> Result<()> {
     let mut admin = Client::connect(&cluster.endpoint())?;
     make_h(&mut admin, &function("fd", ""))?;
     let text = "SELECT fd(); SELECT v FROM x WHERE k = 5; SELECT count(*) FROM x";
-    let ends = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let ends = Arc::new(AtomicBool::new(false));
     let asked: Vec<_> = (0..3)
         .map(|_| {
             let (mut client, ends) = (Client::connect(&cluster.endpoint())?, ends.clone());
             Ok(std::thread::spawn(move || -> Result<u32> {
                 let mut times = 0;
-                while !ends.load(std::sync::atomic::Ordering::SeqCst) {
+                while !ends.load(Ordering::SeqCst) {
                     let said = conversation::hold(&mut client, &format!("Q {text}"))?;
                     ensure!(!said.iter().any(|line| line.starts_with("Error")), "{said:#?}");
                     times += 1;
@@ -486,7 +488,7 @@ fn a_later_statement_of_a_query_is_planned_again_alone() -> Result<()> {
     for _ in 0..120 {
         admin.query("DROP TABLE IF EXISTS unrelated; CREATE TABLE unrelated (a int)")?;
     }
-    ends.store(true, std::sync::atomic::Ordering::SeqCst);
+    ends.store(true, Ordering::SeqCst);
     for asked in asked {
         ensure!(0 < joined(asked)?, "no query was answered");
     }
@@ -515,11 +517,7 @@ fn who_replaces_code_and_runs_it_unasked_is_refused() -> Result<()> {
     }
     admin.query(&fires("PERFORM 1;"))?;
     admin.query("DROP EVENT TRIGGER et")?;
-    let deferred = format!(
-        "{}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
-         EXECUTE FUNCTION tf()",
-        trigger("")
-    );
+    let deferred = deferred();
     let (tf, fd) = (trigger(WRITES), function("fd", WRITES));
     let insert = "INSERT INTO h VALUES (3, 3)";
     let declare = "DECLARE p CURSOR WITH HOLD FOR SELECT fd() FROM h";

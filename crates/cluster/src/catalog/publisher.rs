@@ -189,11 +189,6 @@ impl Publisher {
         }
     }
 
-    /// Whether this is the newest catalog.
-    pub fn is_newest(&self, known: &Arc<Catalog>) -> bool {
-        Arc::ptr_eq(&self.current().catalog, known)
-    }
-
     /// How the nodes' OIDs differ from node 1's.
     pub fn oids(&self) -> Arc<OidMaps> {
         self.current().oids.clone()

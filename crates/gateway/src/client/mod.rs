@@ -309,31 +309,32 @@ impl Client {
     /// Whether what has arrived of the client's flight is at most one Execute, perhaps with a Describe before
     /// it, and a Sync.
     pub fn ends_with_execution(&self) -> bool {
-        let (mut rest, mut executions) = (&self.incoming[..], 0);
-        while let Ok(Some(len)) = frame_len(rest) {
-            match rest.first() {
-                Some(b'S') => return true,
-                Some(b'D') => (),
-                Some(b'E') if executions == 0 => executions += 1,
+        let mut executions = 0;
+        for tag in self.arrived() {
+            match tag {
+                b'S' => return true,
+                b'D' => (),
+                b'E' if executions == 0 => executions += 1,
                 _ => return false,
             }
-            let Some(behind) = rest.get(len..) else { return false };
-            rest = behind;
         }
         false
     }
 
     /// Whether what has arrived goes on with an Execute, perhaps with a Describe before it.
     pub fn comes_to_execution(&self) -> bool {
+        self.arrived().find(|tag| *tag != b'D') == Some(b'E')
+    }
+
+    /// The types of the messages that have arrived and are not taken yet; the last may not be whole.
+    fn arrived(&self) -> impl Iterator<Item = u8> {
         let mut rest = &self.incoming[..];
-        while let Ok(Some(len)) = frame_len(rest) {
-            match (rest.first(), rest.get(len..)) {
-                (Some(b'E'), _) => return true,
-                (Some(b'D'), Some(behind)) => rest = behind,
-                _ => return false,
-            }
-        }
-        false
+        std::iter::from_fn(move || {
+            let len = frame_len(rest).ok()??;
+            let tag = *rest.first()?;
+            rest = rest.get(len..).unwrap_or_default();
+            Some(tag)
+        })
     }
 
     /// Where answers are written.

@@ -136,8 +136,12 @@ impl Session {
     /// Errors: 40001 if that would need two snapshots.
     async fn resume_flight(&mut self) -> Result<bool, Failure> {
         self.tx.activity.begin_plan();
-        if self.tx.registry.cluster.publisher.is_at_rest() && !self.tx.must_catch_up() {
-            return Ok(true);
+        if self.tx.registry.cluster.publisher.is_at_rest() {
+            let known = self.tx.catalog.clone();
+            self.tx.refresh_catalog();
+            if Arc::ptr_eq(&known, &self.tx.catalog) && !self.tx.must_look_at_scope() {
+                return Ok(true);
+            }
         }
         self.tx.activity.end_plan();
         match self.has_snapshot_of_flight() {

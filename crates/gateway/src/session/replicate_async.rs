@@ -11,7 +11,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tutti_cluster::carrying::{CarriedTable, Carriers, Connections, reached_at};
+use tutti_cluster::carrying::{Awaited, CarriedTable, Carriers, Connections, reached_at};
 use tutti_cluster::carrying_watch::{self, with_all};
 use tutti_cluster::error::GatewayError;
 use tutti_sql::catalog::{NodeId, Placement, Relation, Stage, quote_literal};
@@ -236,7 +236,8 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
         let (cluster, ended) = (self.tx.registry.cluster.clone(), carried.clone());
         let ending = async move {
             let end = async |carriers: &Carriers, connections: &mut Connections<'_>| {
-                let missing = missing(carriers, connections).await?;
+                let missing =
+                    carriers.wait_for_all(Awaited::Arrival, connections, ARRIVAL_PATIENCE).await?;
                 if missing.is_none() {
                     carriers.end(connections, &ended).await?;
                 }
@@ -312,15 +313,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
         let cluster = self.tx.registry.cluster.clone();
         let passing = async move {
             let pass = async |carriers: &Carriers, connections: &mut Connections<'_>| {
-                for connection in connections.values_mut() {
-                    let place = carriers.place(connection).await?;
-                    let behind =
-                        carriers.wait_until_passed(connection, &place, PASSING_PATIENCE).await?;
-                    if let Some(behind) = behind.first() {
-                        return Ok(Some(*behind));
-                    }
-                }
-                Ok(None)
+                carriers.wait_for_all(Awaited::Passing, connections, PASSING_PATIENCE).await
             };
             with_all(&cluster, pass).await
         };
@@ -439,21 +432,6 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
             Err(error) => Err(Failure::error("XX000", format!("a bug: {error}"))),
         }
     }
-}
-
-/// A node that lacks rows, if one does.
-async fn missing(
-    carriers: &Carriers,
-    connections: &mut Connections<'_>,
-) -> Result<Option<NodeId>, GatewayError> {
-    for connection in connections.values_mut() {
-        let place = carriers.place(connection).await?;
-        let missing = carriers.wait_for_arrival(connection, &place, ARRIVAL_PATIENCE).await?;
-        if let Some(missing) = missing.first() {
-            return Ok(Some(*missing));
-        }
-    }
-    Ok(None)
 }
 
 /// Rows of it may be lost everywhere but at their homes.

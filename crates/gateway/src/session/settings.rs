@@ -125,9 +125,9 @@ impl Session {
                 self.remember_setting("", &sql, false, true).await?;
                 if !deferred {
                     self.hear_what_was_deferred().await?;
-                }
-                if !deferred && names.is_empty() {
-                    self.tx.forget_late_calls();
+                    if names.is_empty() {
+                        self.tx.forget_late_calls();
+                    }
                 }
                 Ok(done)
             }

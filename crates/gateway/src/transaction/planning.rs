@@ -288,7 +288,7 @@ impl TransactionContext {
         if !self.begin_to_end(Waits::AsOnANode).await? {
             return Ok(());
         }
-        match self.refuse_late_calls() {
+        match self.refuse_late_calls(&self.registry.cluster.catalog()) {
             Err(failure) if self.leaves_code_to_its_end().await? => Err(failure),
             _ => Ok(()),
         }
@@ -298,30 +298,30 @@ impl TransactionContext {
     /// code was left, which may have been.
     pub(crate) async fn begin_late_calls_of_flight(&mut self) -> Result<(), Failure> {
         match self.begin_to_end(Waits::AskingNobody).await? {
-            true => self.refuse_late_calls(),
+            true => self.refuse_late_calls(&self.registry.cluster.catalog()),
             false => Ok(()),
         }
     }
 
-    /// False: nothing was left, or changes have seen the statements that left it until now.
+    /// What was left, unless changes have seen the statements that left it until now.
+    pub(crate) fn unseen_late_calls(&self) -> Option<&LateCalls> {
+        let late = self.transaction.late_calls.as_ref()?;
+        (!self.activity.is_still(late.plan_number)).then_some(late)
+    }
+
+    /// False: there is no such.
     async fn begin_to_end(&mut self, waits: Waits) -> Result<bool, Failure> {
-        let Some(LateCalls { concerns, plan_number, .. }) = self.transaction.late_calls.clone()
-        else {
-            return Ok(false);
-        };
-        if self.activity.is_still(plan_number) {
-            return Ok(false);
-        }
+        let Some(late) = self.unseen_late_calls() else { return Ok(false) };
+        let concerns = late.concerns.clone();
         self.begin_in_sight(waits).await?;
         self.activity.note_concerns(Some(&concerns));
         Ok(true)
     }
 
-    /// Errors: 40001 by what others have committed. For what the transaction itself has changed see
-    /// [`Self::refuse_own_late_calls`].
-    fn refuse_late_calls(&self) -> Result<(), Failure> {
+    /// Errors: 40001 if by this catalog what was left does more than when it was left.
+    fn refuse_late_calls(&self, new: &Catalog) -> Result<(), Failure> {
         let Some(late) = &self.transaction.late_calls else { return Ok(()) };
-        self.refuse_if_grown(&late.then, &self.registry.cluster.catalog(), Some(&late.concerns))
+        self.refuse_if_grown(&late.then, new, Some(&late.concerns))
     }
 
     /// A transaction's deferred triggers have run, and none is deferred any more.
@@ -338,14 +338,9 @@ impl TransactionContext {
     /// Requires: its own catalog is read.
     /// Errors: 0A000 if that code may do more than they reckoned with.
     pub(crate) async fn refuse_own_late_calls(&mut self) -> Result<(), Failure> {
-        if !self.transaction.catalog_changed {
-            return Ok(());
-        }
-        let Some(LateCalls { then, concerns, .. }) = self.transaction.late_calls.clone() else {
-            return Ok(());
-        };
-        let grown = self.refuse_if_grown(&then, &self.catalog, Some(&concerns));
-        if grown.is_ok() || !self.leaves_code_to_its_end().await? {
+        let is_as_it_was =
+            !self.transaction.catalog_changed || self.refuse_late_calls(&self.catalog).is_ok();
+        if is_as_it_was || !self.leaves_code_to_its_end().await? {
             return Ok(());
         }
         Err(Failure::unsupported(

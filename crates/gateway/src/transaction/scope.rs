@@ -157,15 +157,6 @@ impl TransactionContext {
         }
     }
 
-    /// Whether there is a newer catalog, or names may mean something else than they did.
-    pub(crate) fn must_catch_up(&self) -> bool {
-        let is_newest = self.transaction.catalog_changed
-            || self.registry.cluster.publisher.is_newest(&self.catalog);
-        !is_newest
-            || self.must_look_at_scope()
-            || self.seen_path_changes != self.registry.path_changes.load(Ordering::SeqCst)
-    }
-
     /// A statement failed inside a transaction.
     pub(crate) fn fail_transaction(&mut self) {
         self.end_if_misread();

@@ -198,7 +198,12 @@ impl<'a> Search<'a> {
 
     /// Adds what any change of the schema runs.
     pub(crate) fn event_triggers(&mut self) {
-        for trigger in &self.code.event_triggers {
+        self.event_triggers_that(|_| true);
+    }
+
+    /// Adds what those of them run that are meant.
+    pub(crate) fn event_triggers_that(&mut self, are_meant: impl Fn(&Attached) -> bool) {
+        for trigger in self.code.event_triggers.iter().filter(|it| are_meant(it)) {
             self.add_attached(trigger, SESSION);
         }
     }

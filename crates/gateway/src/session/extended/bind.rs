@@ -61,8 +61,7 @@ impl Session {
                 }
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
-                self.forward_bind(node, access, frame, names).await?;
-                self.pipeline.expects.push_back(Expect::Bind);
+                self.forward_bind(node, access, frame, names, Expect::Bind).await?;
                 // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
@@ -148,6 +147,7 @@ impl Session {
         access: Access,
         frame: &Frame,
         names: Names<'_>,
+        expect: Expect,
     ) -> Result<(), Failure> {
         // A SELECT's snapshot is taken when it is bound.
         self.tx.wait_for_visible(node).await?;
@@ -155,6 +155,7 @@ impl Session {
         let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
         names.put_bind(link.connection().outgoing(), frame);
+        self.pipeline.expects.push_back(expect);
         Ok(())
     }
 
@@ -184,8 +185,7 @@ impl Session {
         }
         let there = self.ensure_parsed(node, &bind.statement).await?;
         let names = Names { portal: name, statement: &bind.statement, there: &there };
-        self.forward_bind(node, Access::Read, message, names).await?;
-        self.pipeline.expects.push_back(Expect::SilentBind);
+        self.forward_bind(node, Access::Read, message, names, Expect::SilentBind).await?;
         self.tx.flight.insert(node, true);
         Ok(())
     }
@@ -200,8 +200,7 @@ impl Session {
     ) -> Result<(), Failure> {
         let there = self.ensure_parsed(NodeId::HOME, name).await?;
         let names = Names { portal, statement: name, there: &there };
-        self.forward_bind(NodeId::HOME, Access::Read, frame, names).await?;
-        self.pipeline.expects.push_back(Expect::Bind);
+        self.forward_bind(NodeId::HOME, Access::Read, frame, names, Expect::Bind).await?;
         let link = self.tx.links.at(&NodeId::HOME);
         link.unnamed_portal &= !portal.is_empty();
         put_close(link.connection().outgoing(), Target::Portal, portal);

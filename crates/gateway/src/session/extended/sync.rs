@@ -88,10 +88,7 @@ impl Session {
     /// Outside a transaction, Sync commits what ran on its node: like any commit, it waits for its
     /// causes, which may have become visible after its statement, and passes the rooms.
     async fn pass_before_sync(&mut self) -> Result<(), Failure> {
-        if let (Mode::None, Some(late)) =
-            (self.tx.transaction.mode, &self.tx.transaction.late_calls)
-            && !self.tx.activity.is_still(late.plan_number)
-        {
+        if self.tx.transaction.mode == Mode::None && self.tx.unseen_late_calls().is_some() {
             self.drain().await?;
             // To ask the node would end its transaction.
             self.tx.begin_late_calls_of_flight().await?;

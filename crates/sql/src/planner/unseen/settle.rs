@@ -152,12 +152,7 @@ fn unknown_of_event_triggers(
     are_meant: impl Fn(&Attached) -> bool,
 ) -> Option<Reason> {
     let mut search = Search::new(catalog, scope, Writing::Row);
-    catalog
-        .code
-        .event_triggers
-        .iter()
-        .filter(|it| are_meant(it))
-        .for_each(|it| search.attached(it));
+    search.event_triggers_that(are_meant);
     search.finish().opaque
 }
 
