@@ -173,6 +173,7 @@ impl Carriers {
             "max_replication_slots",
             "max_wal_senders",
             "max_logical_replication_workers",
+            "max_worker_processes",
         ];
         let asked = names.map(|name| format!("pg_catalog.current_setting('{name}')")).join(", ");
         let rows = server.rows(&format!("SELECT {asked}")).await?;
@@ -191,9 +192,11 @@ impl Carriers {
         if level != "logical" {
             return Err(refused(names[0], level, "logical"));
         }
-        let needed = self.others(node).count();
+        let others = self.others(node).count();
         for (column, name) in names.iter().enumerate().skip(1) {
             let value: usize = answer.number(0, column)?;
+            // What starts the workers is a process of the server's own.
+            let needed = others + usize::from(*name == "max_worker_processes");
             if value < needed {
                 return Err(refused(name, &value.to_string(), &needed.to_string()));
             }

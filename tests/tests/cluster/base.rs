@@ -313,6 +313,8 @@ fn what_must_be_whole_is_prepared_all_the_same() -> Result<()> {
         "TRUNCATE empty",
         "ALTER ROLE postgres SET work_mem = '5MB'",
         "NOTIFY somebody",
+        "SELECT pg_notify('somebody', 'something')",
+        "INSERT INTO seen VALUES (length(pg_notify('somebody', 'something')::text))",
         "SELECT tutti_replicate('empty')",
     ]
     .into_iter()

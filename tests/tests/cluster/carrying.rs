@@ -267,6 +267,7 @@ fn servers_that_cannot_carry_are_refused_with_what_to_set() -> Result<()> {
         (vec![("wal_level", "replica")], "wal_level"),
         (vec![("max_replication_slots", "1")], "max_replication_slots"),
         (vec![("max_logical_replication_workers", "1")], "max_logical_replication_workers"),
+        (vec![("max_worker_processes", "2")], "max_worker_processes"),
     ] {
         let world = World::start(&settings)?;
         let error = world.with_all(async |carriers, connections| {

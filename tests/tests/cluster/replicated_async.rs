@@ -155,6 +155,63 @@ fn rows_are_written_at_home_and_arrive_everywhere() -> Result<()> {
     world.cluster.stop_gateway()
 }
 
+/// Of every type that numbers or truth values are compared with: a literal finds the row that it finds on one
+/// PostgreSQL, as the key of such a table and of one by hash; rounding makes no difference.
+#[test]
+fn literals_name_keys_of_floats_oids_and_booleans() -> Result<()> {
+    let mut world = World::start()?;
+    let mut client = world.session()?;
+    let floats = ["0.1", "1", "-2.5", "16777217", "1e30", "-0.0", "123456789.123"];
+    let cases = [
+        ("float4", &floats[..]),
+        ("float8", &floats[..]),
+        ("oid", &["1", "2", "4294967295", "2147483648"][..]),
+        ("bool", &["true", "false"][..]),
+    ];
+    for (key_type, literals) in cases {
+        for (table, way) in
+            [("k_async", "REPLICATED ASYNC"), ("k_hash", "HASH (id)"), ("k_home", "HOME")]
+        {
+            client.query(&format!(
+                "CREATE TABLE {table} (id {key_type} PRIMARY KEY, n int NOT NULL) DISTRIBUTE BY {way}"
+            ))?;
+        }
+        for (number, literal) in literals.iter().enumerate() {
+            for table in ["k_async", "k_hash", "k_home"] {
+                client.query(&format!("INSERT INTO {table} VALUES ({literal}, {number})"))?;
+            }
+        }
+        let all =
+            |table: &str| format!("SELECT string_agg(id || ':' || n, ' ' ORDER BY n) FROM {table}");
+        for literal in literals {
+            let found = |table: &str| format!("SELECT count(*) FROM {table} WHERE id = {literal}");
+            let expected = client.value(&found("k_home"))?;
+            ensure!(client.value(&found("k_hash"))? == expected, "{key_type} {literal}");
+            for change in
+                ["UPDATE $ SET n = n + 100 WHERE id = ", "DELETE FROM $ WHERE n > 103 AND id = "]
+            {
+                for table in ["k_async", "k_hash", "k_home"] {
+                    client.query(&format!("{}{literal}", change.replace('$', table)))?;
+                }
+            }
+            let expected = client.value(&all("k_home"))?;
+            ensure!(client.value(&all("k_hash"))? == expected, "{key_type} {literal}");
+        }
+        let expected = client.value(&all("k_home"))?;
+        let deadline = Instant::now() + PATIENCE;
+        for node in world.cluster.nodes() {
+            let mut node = Client::connect(&node)?;
+            while node.value(&all("k_async"))? != expected {
+                ensure!(Instant::now() < deadline, "{key_type}: {expected} is not there");
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        client.query("SELECT tutti_replicate('k_async')")?;
+        client.query("DROP TABLE k_async, k_hash, k_home")?;
+    }
+    world.cluster.stop_gateway()
+}
+
 #[test]
 fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
     let mut world = World::start()?;

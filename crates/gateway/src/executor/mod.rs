@@ -102,6 +102,10 @@ impl Executor<'_> {
             return Err(unseen::held_beyond_block());
         }
         self.tx.note_residue(planned, text);
+        if planned.residue.notifies {
+            // By a function; PREPARE TRANSACTION refuses it as it refuses NOTIFY.
+            self.tx.must_anchor(NodeId::HOME)?;
+        }
         let sent = self.tx.with_own_names(planned, text).await?;
         let has_own_snapshot = self.tx.begin_statement_snapshot(&planned.plan);
         if has_own_snapshot {

@@ -213,7 +213,11 @@ fn literal(constant: &AConst) -> Option<Value<'_>> {
         a_const::Val::Ival(integer) => Some(Value::Integer(i64::from(integer.ival))),
         a_const::Val::Fval(number) => Some(Value::Number(&number.fval)),
         a_const::Val::Sval(text) => Some(Value::Untyped(&text.sval)),
-        a_const::Val::Boolval(_) | a_const::Val::Bsval(_) => None,
+        a_const::Val::Boolval(it) => {
+            let text = if it.boolval { "true" } else { "false" };
+            Some(Value::Typed(text, KeyType::Bool.family()))
+        }
+        a_const::Val::Bsval(_) => None,
     }
 }
 

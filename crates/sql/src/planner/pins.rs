@@ -212,21 +212,27 @@ pub(super) fn bucket_of_stored_literal(
 fn as_key(key_type: KeyType, literal: Value<'_>) -> Option<Cow<'_, str>> {
     let family = key_type.family();
     match literal {
-        Value::Integer(integer) if matches!(family, "integer" | "numeric") => {
-            Some(integer.to_string().into())
-        }
-        Value::Number(text) if matches!(family, "integer" | "numeric") => Some(text.into()),
+        Value::Integer(integer) if is_number(family) => Some(integer.to_string().into()),
+        Value::Number(text) if is_number(family) => Some(text.into()),
         Value::Untyped(text) => Some(text.into()),
         Value::Typed(text, of) if of == family => Some(text.into()),
         _ => None,
     }
 }
 
+/// Whether keys of a family are compared with numbers by their value, and given them, as by their text.
+///
+/// A float4 is compared with a number as a float8: it equals the number only if it need not be rounded, and
+/// then it has the bucket of the number's text as a float4. What an oid makes of a negative number is not asked.
+fn is_number(family: &str) -> bool {
+    matches!(family, "integer" | "numeric" | "float" | "oid")
+}
+
 /// Whether some literal in this hole has a bucket by [`bucket_of_literal`].
 fn may_pin(hole: Hole, key_type: KeyType) -> bool {
     let family = key_type.family();
     match hole.kind {
-        LiteralKind::Integer | LiteralKind::Number => matches!(family, "integer" | "numeric"),
+        LiteralKind::Integer | LiteralKind::Number => is_number(family),
         LiteralKind::String => hole.cast.is_none_or(|of| of == family),
     }
 }
@@ -268,6 +274,30 @@ pub(super) fn landing(pins: &[Pin], catalog: &Catalog) -> Landing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A number is a key of every type that it is compared with by value, if the type can have it.
+    #[test]
+    fn numbers_are_keys_of_floats_and_oids_too() {
+        let (one, half, third) = (Value::Integer(1), Value::Number("0.5"), Value::Number("0.1"));
+        for key_type in [KeyType::Float4, KeyType::Float8] {
+            for literal in [one, half, third] {
+                assert!(bucket_of_literal(key_type, literal).is_some(), "{key_type:?} {literal:?}");
+            }
+            assert_eq!(bucket_of_literal(key_type, Value::Number("1e400")), None);
+        }
+        assert!(bucket_of_stored_literal(KeyType::Float4, -1, third).is_some(), "rounded once");
+        assert!(bucket_of_literal(KeyType::Oid, one).is_some());
+        assert!(bucket_of_literal(KeyType::Oid, Value::Number("4294967295")).is_some());
+        for literal in [Value::Integer(-1), half, Value::Number("4294967296")] {
+            assert_eq!(bucket_of_literal(KeyType::Oid, literal), None, "{literal:?}");
+        }
+        for (key_type, expected) in [(KeyType::Bool, true), (KeyType::Text, false)] {
+            let pinned = bucket_of_literal(key_type, Value::Typed("true", "boolean"));
+            assert_eq!(pinned.is_some(), expected, "{key_type:?}");
+        }
+        assert_eq!(bucket_of_literal(KeyType::Text, one), None);
+        assert_eq!(bucket_of_literal(KeyType::Uuid, one), None);
+    }
 
     /// Of a column's type with its modifier, a literal that is kept as it is, and one that storing changes.
     #[test]
