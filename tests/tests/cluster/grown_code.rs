@@ -463,13 +463,14 @@ fn an_unnamed_portal_survives_what_the_gateway_asks() -> Result<()> {
     Ok(())
 }
 
-/// A query of several statements, the first of which calls a function, beside changes of other tables.
+/// A query of several statements of which a later one calls a function, and looks at the catalog anew for that,
+/// beside changes of other tables.
 #[test]
 fn a_later_statement_of_a_query_is_planned_again_alone() -> Result<()> {
     let cluster = start()?;
     let mut admin = Client::connect(&cluster.endpoint())?;
     make_h(&mut admin, &function("fd", ""))?;
-    let text = "SELECT fd(); SELECT v FROM x WHERE k = 5; SELECT count(*) FROM x";
+    let text = "SELECT v FROM x WHERE k = 5; SELECT fd(); SELECT v FROM x WHERE k = 6";
     let ends = Arc::new(AtomicBool::new(false));
     let asked: Vec<_> = (0..3)
         .map(|_| {
