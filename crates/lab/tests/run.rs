@@ -61,6 +61,7 @@ fn every_example_has_a_test() {
     let tested = [
         "endpoint.toml",
         "tpcc.toml",
+        "tpch.toml",
         "tpcw-ordering.toml",
         "transfers-one-region.toml",
         "ycsb-open.toml",
@@ -98,6 +99,25 @@ fn the_wholesale_suppliers_books_add_up_on_a_tutti() {
     // Reads and deliveries leave no row of their own.
     assert!(told("found_acknowledged") < told("told_acknowledged"), "{line}");
     assert!(printed.contains("New-Orders per minute"), "{printed}");
+}
+
+/// Every answer is the one that is kept with the lab, from three nodes as from one PostgreSQL.
+#[test]
+fn a_wholesale_suppliers_questions_are_answered_alike_everywhere() {
+    let all: Vec<String> = (1..=22).map(|number| format!("Q{number:02}")).collect();
+    let kinds: Vec<&str> = all.iter().map(String::as_str).collect();
+    let (line, _) = example("tpch.toml", &kinds);
+    assert_eq!(line["figures"]["found_acknowledged"], 44.0, "{line}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("tpch.toml"), dir.path().join("out"));
+    let text = std::fs::read_to_string(examples().join("tpch.toml")).unwrap();
+    let text = text.replace("\"tutti\"\nnodes = 3", "\"postgresql\"");
+    assert!(text.contains("postgresql\"\n\n[workload]"), "{text}");
+    std::fs::write(&file, &text).unwrap();
+    let (line, _) = quick(&file, &out);
+    check(&line, &kinds);
+    assert_eq!(line["figures"]["found_acknowledged"], 44.0, "{line}");
 }
 
 #[test]

@@ -13,16 +13,19 @@ use super::spread::Spread;
 const ROWS_AT_ONCE: usize = 500;
 const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// Makes a table that is on every server (its name and columns), tables whose rows are where the hash of a key says
-/// (name, columns, key), and indexes.
+/// Makes tables that are on every server (name, columns), tables whose rows are where the hash of a key says (name,
+/// columns, key), and indexes.
 pub(super) async fn make_tables<S: Session>(
     session: &mut S,
     spread: Spread,
-    everywhere: (&str, &str),
+    everywhere: &[(&str, &str)],
     by_hash: &[(&str, &str, &str)],
     indexes: &[&str],
 ) -> anyhow::Result<()> {
-    let mut statements = spread.replicated(everywhere.0, everywhere.1);
+    let mut statements = Vec::new();
+    for (table, columns) in everywhere {
+        statements.extend(spread.replicated(table, columns));
+    }
     for (table, columns, key) in by_hash {
         statements.extend(spread.by_hash(table, columns, key));
     }

@@ -19,6 +19,7 @@ pub mod session;
 pub mod spread;
 mod steps;
 pub mod tpcc;
+pub mod tpch;
 pub mod tpcw;
 pub mod transfers;
 pub mod ycsb;

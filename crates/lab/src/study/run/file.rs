@@ -79,6 +79,7 @@ struct DistancesPart {
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum WorkloadPart {
     TpcC(TpcCPart),
+    TpcH(TpcHPart),
     TpcW(TpcWPart),
     Transfers(TransfersPart),
     Ycsb(YcsbPart),
@@ -97,6 +98,19 @@ pub(super) struct TpcCPart {
 impl Default for TpcCPart {
     fn default() -> Self {
         Self { warehouses: 4, scale: 1.0, think_times: false }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct TpcHPart {
+    /// What part of the standard's rows there is: 1 is about a gigabyte.
+    pub scale: f64,
+}
+
+impl Default for TpcHPart {
+    fn default() -> Self {
+        Self { scale: 0.01 }
     }
 }
 
@@ -268,6 +282,12 @@ impl RunFile {
                 let is_part = 0.0 < *scale && *scale <= 1.0;
                 ensure!(is_part, "workload.scale: more than 0 and 1 at most, not {scale}");
             }
+            WorkloadPart::TpcH(TpcHPart { scale }) => {
+                ensure!(
+                    (0.001..=100.0).contains(scale),
+                    "workload.scale: 0.001 to 100, not {scale}"
+                );
+            }
             WorkloadPart::TpcW(part) => {
                 ensure!(1 <= part.items, "workload.items: 1 or more");
                 ensure!(1 <= part.customers, "workload.customers: 1 or more");
@@ -297,6 +317,7 @@ impl RunFile {
                 part.scale = part.scale.min(0.01);
                 part.think_times = false;
             }
+            WorkloadPart::TpcH(part) => part.scale = part.scale.min(0.01),
             WorkloadPart::TpcW(part) => {
                 part.items = part.items.min(200);
                 part.customers = part.customers.min(288);
@@ -422,6 +443,7 @@ impl RunFile {
                 let pauses = if *think_times { ", with think times" } else { "" };
                 format!("TPC-C's transactions, {warehouses} warehouses{part}{pauses}")
             }
+            WorkloadPart::TpcH(TpcHPart { scale }) => format!("TPC-H's queries at scale {scale}"),
             WorkloadPart::TpcW(part) => {
                 let TpcWPart { items, customers, .. } = part;
                 format!("TPC-W {:?}, {items} books, {customers} customers", part.mix)
@@ -489,6 +511,7 @@ mod tests {
             ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
             ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
             ("kind = 'ycsb'", "kind = 'tpc-w'\nitems = 0", "workload.items"),
+            ("kind = 'ycsb'", "kind = 'tpc-h'\nscale = 0.0", "workload.scale"),
         ] {
             let said = refusal(&LEAST.replace(from, to));
             assert!(said.contains(named), "{named}: {said}");

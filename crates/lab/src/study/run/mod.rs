@@ -23,6 +23,7 @@ use crate::record::Record;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcc::TpcC;
+use tutti_lab::workload::tpch::TpcH;
 use tutti_lab::workload::tpcw::TpcW;
 use tutti_lab::workload::transfers::{Books, Transfers};
 use tutti_lab::workload::ycsb::Ycsb;
@@ -73,6 +74,9 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
             let make =
                 |spread| TpcC::new(part.warehouses, part.scale, spread).thinking(part.think_times);
             run_all(&args, &file, make).await
+        }
+        WorkloadPart::TpcH(part) => {
+            run_all(&args, &file, |spread| TpcH::new(part.scale, spread)).await
         }
         WorkloadPart::TpcW(part) => {
             let make = |spread| TpcW::new(part.mix(), part.items, part.customers, spread);

@@ -70,7 +70,7 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         "CREATE INDEX customer_by_name ON customer (c_w_id, c_d_id, c_last, c_first)",
         "CREATE INDEX orders_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",
     ];
-    make_tables(session, spread, everywhere, &tables, &indexes).await
+    make_tables(session, spread, &[everywhere], &tables, &indexes).await
 }
 
 /// Makes the tables and fills them.

@@ -56,7 +56,7 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         "CREATE INDEX item_by_title ON item (i_title varchar_pattern_ops)",
         "CREATE INDEX order_line_by_item ON order_line (ol_i_id)",
     ];
-    make_tables(session, spread, everywhere, &tables, &indexes).await
+    make_tables(session, spread, &[everywhere], &tables, &indexes).await
 }
 
 /// A book's title: searches know how it begins.

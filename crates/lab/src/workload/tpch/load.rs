@@ -1,0 +1,197 @@
+//! TPC-H's tables, how they are spread and filled, and whether they are as they were filled.
+//!
+//! Owns: definitions and sums. Never: draws a value.
+//! Source: TPC Benchmark H, revision 3.0, clause 1.4; what differs is in docs/lab/workloads.md.
+//! Start reading at [`load`], then [`Totals`].
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
+
+use super::super::filling::{Rows, make_tables};
+use super::super::session::Session;
+use super::super::spread::Spread;
+use super::super::transfers::integers;
+use super::rows::{self, Row, Size};
+
+const REGION: &str =
+    "r_regionkey bigint PRIMARY KEY, r_name char(25) NOT NULL, r_comment varchar(152) NOT NULL";
+const NATION: &str = "n_nationkey bigint PRIMARY KEY, n_name char(25) NOT NULL, n_regionkey bigint NOT NULL, \
+    n_comment varchar(152) NOT NULL";
+const SUPPLIER: &str = "s_suppkey bigint PRIMARY KEY, s_name char(25) NOT NULL, s_address varchar(40) NOT NULL, \
+    s_nationkey bigint NOT NULL, s_phone char(15) NOT NULL, s_acctbal numeric(15,2) NOT NULL, \
+    s_comment varchar(101) NOT NULL";
+const PART: &str = "p_partkey bigint PRIMARY KEY, p_name varchar(55) NOT NULL, p_mfgr char(25) NOT NULL, \
+    p_brand char(10) NOT NULL, p_type varchar(25) NOT NULL, p_size bigint NOT NULL, p_container char(10) NOT NULL, \
+    p_retailprice numeric(15,2) NOT NULL, p_comment varchar(23) NOT NULL";
+const PARTSUPP: &str = "ps_partkey bigint, ps_suppkey bigint, ps_availqty bigint NOT NULL, \
+    ps_supplycost numeric(15,2) NOT NULL, ps_comment varchar(300) NOT NULL, PRIMARY KEY (ps_partkey, ps_suppkey)";
+const CUSTOMER: &str = "c_custkey bigint PRIMARY KEY, c_name varchar(25) NOT NULL, c_address varchar(40) NOT NULL, \
+    c_nationkey bigint NOT NULL, c_phone char(15) NOT NULL, c_acctbal numeric(15,2) NOT NULL, \
+    c_mktsegment char(10) NOT NULL, c_comment varchar(160) NOT NULL";
+const ORDERS: &str = "o_orderkey bigint PRIMARY KEY, o_custkey bigint NOT NULL, o_orderstatus char(1) NOT NULL, \
+    o_totalprice numeric(15,2) NOT NULL, o_orderdate date NOT NULL, o_orderpriority char(15) NOT NULL, \
+    o_clerk char(15) NOT NULL, o_shippriority bigint NOT NULL, o_comment varchar(150) NOT NULL";
+const LINEITEM: &str = "l_orderkey bigint, l_partkey bigint NOT NULL, l_suppkey bigint NOT NULL, \
+    l_linenumber bigint, l_quantity numeric(15,2) NOT NULL, l_extendedprice numeric(15,2) NOT NULL, \
+    l_discount numeric(15,2) NOT NULL, l_tax numeric(15,2) NOT NULL, l_returnflag char(1) NOT NULL, \
+    l_linestatus char(1) NOT NULL, l_shipdate date NOT NULL, l_commitdate date NOT NULL, \
+    l_receiptdate date NOT NULL, l_shipinstruct char(25) NOT NULL, l_shipmode char(10) NOT NULL, \
+    l_comment varchar(80) NOT NULL, PRIMARY KEY (l_orderkey, l_linenumber)";
+
+/// Of each table: whether every server has all rows, and what four sums are of.
+const TABLES: [(&str, bool, [&str; 4]); 8] = [
+    ("region", true, ["r_regionkey", "0", "0", "0"]),
+    ("nation", true, ["n_nationkey", "n_regionkey", "0", "0"]),
+    ("supplier", true, ["s_suppkey", "s_nationkey", "100 * s_acctbal", "0"]),
+    ("part", false, ["p_partkey", "substr(p_brand, 7)::bigint", "p_size", "100 * p_retailprice"]),
+    ("partsupp", false, ["ps_partkey", "ps_suppkey", "ps_availqty", "100 * ps_supplycost"]),
+    ("customer", false, ["c_custkey", "c_nationkey", "100 * c_acctbal", "0"]),
+    (
+        "orders",
+        false,
+        ["o_orderkey", "o_custkey", "o_orderdate - '1992-01-01'::date", "100 * o_totalprice"],
+    ),
+    ("lineitem", false, ["l_orderkey", "l_partkey", "l_quantity", "100 * l_extendedprice"]),
+];
+
+async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()> {
+    let everywhere = [("region", REGION), ("nation", NATION), ("supplier", SUPPLIER)];
+    let by_hash = [
+        ("part", PART, "p_partkey"),
+        ("partsupp", PARTSUPP, "ps_partkey"),
+        ("customer", CUSTOMER, "c_custkey"),
+        ("orders", ORDERS, "o_orderkey"),
+        ("lineitem", LINEITEM, "l_orderkey"),
+    ];
+    // What joins ask for: the standard allows indexes on its keys.
+    let indexes = [
+        "CREATE INDEX partsupp_by_supplier ON partsupp (ps_suppkey)",
+        "CREATE INDEX orders_by_customer ON orders (o_custkey)",
+        "CREATE INDEX lineitem_by_part ON lineitem (l_partkey, l_suppkey)",
+    ];
+    make_tables(session, spread, &everywhere, &by_hash, &indexes).await
+}
+
+/// Gives all rows, table by table; of orders and their lines in turn.
+fn all(size: Size) -> impl Iterator<Item = (&'static str, Row)> {
+    let of = |table, row: Row| (table, row);
+    let regions = (0..5).map(rows::region).map(move |row| of("region", row));
+    let nations = (0..25).map(rows::nation).map(move |row| of("nation", row));
+    let suppliers = (1..=size.suppliers).map(rows::supplier).map(move |row| of("supplier", row));
+    let parts = (1..=size.parts).map(rows::part).map(move |row| of("part", row));
+    let supplied = (1..=size.parts).flat_map(move |part| {
+        (0..4).map(move |place| of("partsupp", rows::supplied(part, place, size)))
+    });
+    let customers = (1..=size.customers).map(rows::customer).map(move |row| of("customer", row));
+    let orders = (0..size.orders).flat_map(move |place| {
+        let (order, lines) = rows::order(place, size);
+        let lines = lines.into_iter().map(move |row| of("lineitem", row));
+        std::iter::once(of("orders", order)).chain(lines)
+    });
+    regions
+        .chain(nations)
+        .chain(suppliers)
+        .chain(parts)
+        .chain(supplied)
+        .chain(customers)
+        .chain(orders)
+}
+
+/// Makes the tables and fills them.
+pub(super) async fn load<S: Session>(
+    session: &mut S,
+    size: Size,
+    spread: Spread,
+) -> anyhow::Result<()> {
+    make(session, spread).await?;
+    let mut into: BTreeMap<&str, Rows> =
+        TABLES.iter().map(|(table, ..)| (*table, Rows::into(table))).collect();
+    for (table, (row, _)) in all(size) {
+        let rows = into.get_mut(table).context("a row of no table")?;
+        rows.add(session, row).await?;
+    }
+    for (table, ..) in TABLES {
+        let rows = into.get_mut(table).context("a table without rows")?;
+        rows.end(session).await?;
+        let analyze = format!("ANALYZE {table}");
+        session.query(&analyze).await.context(analyze)?;
+    }
+    Ok(())
+}
+
+/// How many rows each table has, and sums over them.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Totals(BTreeMap<&'static str, [i64; 5]>);
+
+impl Totals {
+    /// Of the rows as they are made.
+    pub(super) fn made(size: Size) -> Self {
+        let mut this = Self::default();
+        for (table, (_, figures)) in all(size) {
+            let [one, two, three, four] = figures;
+            this.add(table, [1, one, two, three, four]);
+        }
+        this
+    }
+
+    fn add(&mut self, table: &'static str, more: [i64; 5]) {
+        let sums = self.0.entry(table).or_default();
+        for (sum, more) in sums.iter_mut().zip(more) {
+            *sum += more;
+        }
+    }
+
+    /// Of all servers that together have all rows.
+    ///
+    /// Errors: copies differ.
+    pub(super) async fn read<S: Session>(parts: &mut [S]) -> anyhow::Result<Self> {
+        let mut this = Self::default();
+        for (number, part) in parts.iter_mut().enumerate() {
+            for (table, is_everywhere, figures) in TABLES {
+                let sums = figures.map(|figure| format!("coalesce(sum({figure}), 0)::bigint"));
+                let sql = format!("SELECT count(*), {} FROM {table}", sums.join(", "));
+                let rows = integers(part, &sql).await?;
+                let row = rows.first().and_then(|row| <[i64; 5]>::try_from(&row[..]).ok());
+                let row = row.with_context(|| format!("no sums: {sql}"))?;
+                if is_everywhere && 0 < number {
+                    let first = this.0.get(table);
+                    ensure!(first == Some(&row), "copies of {table} differ: {first:?}, {row:?}");
+                } else {
+                    this.add(table, row);
+                }
+            }
+        }
+        Ok(this)
+    }
+
+    /// Errors: the first table that differs.
+    pub(super) fn compare(&self, there: &Self) -> anyhow::Result<()> {
+        for (table, made) in &self.0 {
+            let is = there.0.get(table).copied().unwrap_or_default();
+            ensure!(is == *made, "{table}: rows and sums are {is:?}, not {made:?}");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_is_lost_is_missed() {
+        let made = Totals::made(Size::of_scale(0.001));
+        made.compare(&made.clone()).unwrap();
+        for (table, ..) in TABLES {
+            let mut there = made.clone();
+            there.add(table, [-1, 0, 0, 0, 0]);
+            let said = made.compare(&there).unwrap_err().to_string();
+            assert!(said.starts_with(table), "{said}");
+            let mut changed = made.clone();
+            changed.add(table, [0, 1, 0, 0, 0]);
+            assert!(made.compare(&changed).is_err());
+        }
+        assert_eq!(made.0["partsupp"][0], 4 * made.0["part"][0]);
+    }
+}
