@@ -69,6 +69,63 @@ fn was_done(said: &[String], tag: &str) -> Result<bool> {
     Ok(is_done)
 }
 
+/// A client that pauses within a flight, before anything of it was sent, while a change stops what it has planned:
+/// whatever message comes next, the flight goes on with the change, and the gateway with everybody else.
+#[test]
+fn a_flight_that_pauses_before_anything_is_sent_goes_on_with_the_change() -> Result<()> {
+    let cluster = start(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE TABLE paused (k int PRIMARY KEY, v int) DISTRIBUTE BY HASH (k);
+         INSERT INTO paused SELECT n, 10 * n FROM generate_series(1, 20) n",
+    )?;
+    let (one, all) = ("SELECT v FROM paused WHERE k = 5", "SELECT count(*) FROM paused");
+    let suspended = format!("Q BEGIN\nP |{one}\nB p|\nE p|1\nS\n--");
+    let cases = [
+        (String::new(), format!("P |{one}"), "H\nB |\nE |0"),
+        (String::new(), format!("P |{one}"), "C P nothing\nB |\nE |0"),
+        (String::new(), format!("P |{one}"), "C S nothing\nB |\nE |0"),
+        (String::new(), format!("P |{one}"), "P other|SELECT 1\nB |\nE |0\nC S other"),
+        (String::new(), format!("P |{one}"), "D S\nB |\nE |0"),
+        (String::new(), format!("P |{one}"), "B |\nE |0"),
+        (String::new(), format!("P named|{one}"), "S\nB |named\nE |0\nC S named"),
+        (String::new(), format!("P |{one}\nB |"), "H\nE |0"),
+        (String::new(), format!("P |{all}\nB |"), "H\nE |0"),
+        (String::new(), format!("P |{all}\nB |"), "C P nothing\nD P\nE |0"),
+        (suspended.clone(), format!("P |{all}\nB |"), "C P p\nE |0"),
+        (suspended.clone(), format!("P |{all}\nB |"), "D P p\nE |0"),
+        (suspended, format!("P |{one}"), "E p|1\nB |\nE |0"),
+    ];
+    for (before, planned, then) in cases {
+        let what = format!("{before} {planned}, then {then}");
+        let mut client = Client::connect(&cluster.endpoint())?;
+        if !before.is_empty() {
+            conversation::hold(&mut client, &before)?;
+        }
+        conversation::hold(&mut client, &format!("{planned}\n--\n"))?;
+        // The flight's messages are there, and what is planned is planned.
+        std::thread::sleep(Duration::from_millis(50));
+        let changes =
+            ["ALTER TABLE other_paused ADD COLUMN w int", "ALTER TABLE paused ADD COLUMN w int"];
+        // One that has a lock on the table keeps others from changing it.
+        let change = changes[usize::from(before.is_empty())];
+        admin.query("CREATE TABLE other_paused (k int) DISTRIBUTE BY HASH (k)")?;
+        admin.query(change)?;
+        let said = conversation::hold(&mut client, &format!("{then}\nS\n--\n"))
+            .with_context(|| what.clone())?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+        let value = if planned.contains("count") { "20" } else { "50" };
+        ensure!(said.iter().any(|line| line.contains(value)), "{what}: {said:#?}");
+        ensure!(admin.value("SELECT 1")? == "1");
+        drop(client);
+        admin.query("DROP TABLE other_paused")?;
+        if before.is_empty() {
+            admin.query("ALTER TABLE paused DROP COLUMN w")?;
+        }
+    }
+    Ok(())
+}
+
 /// A TRUNCATE or COPY that was bound earlier and is executed, with other statements around it, while a change of
 /// its table is open: it waits for the change's lock, and must not run by the placement before it.
 #[test]

@@ -95,6 +95,8 @@ impl Session {
             if !is_untold || !self.is_unsent(&taken) {
                 return taken;
             }
+            // It may be a message that begins none: without one it is not stopped again, for ever.
+            self.tx.activity.end_plan();
         }
     }
 

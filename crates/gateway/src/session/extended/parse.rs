@@ -62,6 +62,12 @@ impl Session {
     /// the client.
     pub(super) async fn check_unchecked(&mut self) -> Result<(), Failure> {
         let Some(name) = self.pipeline.unchecked.clone() else { return Ok(()) };
+        let activity = &self.tx.activity;
+        if self.has_sent_nothing() && (activity.is_overtaken() || !activity.has_plan()) {
+            // The client has paused since its Parse, and a change has stopped what was planned then.
+            let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
+            self.begin_statement(text.as_deref().unwrap_or_default()).await?;
+        }
         if super::describe::is_answered_here(&self.plan_of(&name)?.plan) {
             self.check_unchecked_here();
             return Ok(());
