@@ -104,13 +104,11 @@ fn a_flight_that_pauses_before_anything_is_sent_goes_on_with_the_change() -> Res
         }
         conversation::hold(&mut client, &format!("{planned}\n--\n"))?;
         // The flight's messages are there, and what is planned is planned.
-        std::thread::sleep(Duration::from_millis(50));
-        let changes =
-            ["ALTER TABLE other_paused ADD COLUMN w int", "ALTER TABLE paused ADD COLUMN w int"];
+        sleep(Duration::from_millis(50));
         // One that has a lock on the table keeps others from changing it.
-        let change = changes[usize::from(before.is_empty())];
+        let changed = if before.is_empty() { "paused" } else { "other_paused" };
         admin.query("CREATE TABLE other_paused (k int) DISTRIBUTE BY HASH (k)")?;
-        admin.query(change)?;
+        admin.query(&format!("ALTER TABLE {changed} ADD COLUMN w int"))?;
         let said = conversation::hold(&mut client, &format!("{then}\nS\n--\n"))
             .with_context(|| what.clone())?;
         ensure!(!said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");

@@ -30,13 +30,18 @@ impl World {
         Client::connect(&self.cluster.endpoint())
     }
 
-    /// What each node has when all have the same.
+    /// What each node has of `a` when all have the same.
     pub(super) fn converge(&self) -> Result<String> {
+        self.converge_on(COPY)
+    }
+
+    /// What each node answers when all answer the same.
+    fn converge_on(&self, query: &str) -> Result<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mut copies = Vec::new();
             for node in self.cluster.nodes() {
-                copies.push(Client::connect(&node)?.value(COPY)?);
+                copies.push(Client::connect(&node)?.value(query)?);
             }
             if copies.iter().all(|copy| *copy == copies[0]) {
                 return Ok(copies.remove(0));
@@ -198,14 +203,8 @@ fn literals_name_keys_of_floats_oids_and_booleans() -> Result<()> {
             ensure!(client.value(&all("k_hash"))? == expected, "{key_type} {literal}");
         }
         let expected = client.value(&all("k_home"))?;
-        let deadline = Instant::now() + PATIENCE;
-        for node in world.cluster.nodes() {
-            let mut node = Client::connect(&node)?;
-            while node.value(&all("k_async"))? != expected {
-                ensure!(Instant::now() < deadline, "{key_type}: {expected} is not there");
-                std::thread::sleep(Duration::from_millis(50));
-            }
-        }
+        let copies = world.converge_on(&all("k_async"))?;
+        ensure!(copies == expected, "{key_type}: {copies}, not {expected}");
         client.query("SELECT tutti_replicate('k_async')")?;
         client.query("DROP TABLE k_async, k_hash, k_home")?;
     }

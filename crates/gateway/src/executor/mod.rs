@@ -103,7 +103,7 @@ impl Executor<'_> {
         }
         self.tx.note_residue(planned, text);
         if planned.residue.notifies {
-            // By a function; PREPARE TRANSACTION refuses it as it refuses NOTIFY.
+            // PREPARE TRANSACTION refuses it, whether by NOTIFY or by a function.
             self.tx.must_anchor(NodeId::HOME)?;
         }
         let sent = self.tx.with_own_names(planned, text).await?;

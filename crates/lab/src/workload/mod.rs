@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 
 pub mod batches;
 mod filling;
+mod fnv;
 pub mod session;
 pub mod spread;
 mod steps;

@@ -4,6 +4,8 @@
 //! Source: Gray et al., "Quickly Generating Billion-Record Synthetic Databases", SIGMOD 1994, figure 5, which is
 //! what YCSB uses (Cooper et al., "Benchmarking Cloud Serving Systems with YCSB", SoCC 2010, section 4.1).
 
+use super::fnv::fnv_1a;
+
 /// Ranks below `count`, 0 the most frequent; the frequency of the rank r is as 1 / (r + 1)^skew.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Zipf {
@@ -44,10 +46,7 @@ impl Zipf {
 /// A number below `count` for a rank, so that frequent ones are not beside each other (FNV-1a, 64 bits). As with
 /// YCSB two ranks may have one number.
 pub(super) fn scattered(rank: u64, count: u64) -> u64 {
-    const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0100_0000_01b3;
-    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(PRIME);
-    rank.to_le_bytes().into_iter().fold(OFFSET_BASIS, mix) % count
+    fnv_1a(rank.to_le_bytes()) % count
 }
 
 #[cfg(test)]

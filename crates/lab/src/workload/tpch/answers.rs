@@ -1,10 +1,11 @@
 //! Answers to queries: what one is, and those that are known.
 //!
-//! Owns: the digests of one PostgreSQL's answers at the smallest scale that has all of them. Never: asks.
+//! Owns: the digests of one PostgreSQL's answers at one scale. Never: asks.
 //! Start reading at [`known`].
 
 use anyhow::{bail, ensure};
 
+use super::super::fnv::fnv_1a;
 use super::super::session;
 use super::rows::Size;
 
@@ -58,12 +59,8 @@ impl Answer {
         self.0.len()
     }
 
-    /// FNV-1a with 64 bits (Fowler, Noll, Vo), which is short enough to be written down.
     pub(super) fn digest(&self) -> u64 {
-        let bytes = self.0.iter().flat_map(|row| row.bytes().chain([b'\n']));
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        fnv_1a(self.0.iter().flat_map(|row| row.bytes().chain([b'\n'])))
     }
 
     /// Errors: the first row that differs.

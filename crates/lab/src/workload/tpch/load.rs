@@ -75,19 +75,17 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
 
 /// Gives all rows, table by table; of orders and their lines in turn.
 fn all(size: Size) -> impl Iterator<Item = (&'static str, Row)> {
-    let of = |table, row: Row| (table, row);
-    let regions = (0..5).map(rows::region).map(move |row| of("region", row));
-    let nations = (0..25).map(rows::nation).map(move |row| of("nation", row));
-    let suppliers = (1..=size.suppliers).map(rows::supplier).map(move |row| of("supplier", row));
-    let parts = (1..=size.parts).map(rows::part).map(move |row| of("part", row));
+    let regions = (0..5).map(|number| ("region", rows::region(number)));
+    let nations = (0..25).map(|number| ("nation", rows::nation(number)));
+    let suppliers = (1..=size.suppliers).map(|key| ("supplier", rows::supplier(key)));
+    let parts = (1..=size.parts).map(|key| ("part", rows::part(key)));
     let supplied = (1..=size.parts).flat_map(move |part| {
-        (0..4).map(move |place| of("partsupp", rows::supplied(part, place, size)))
+        (0..4).map(move |place| ("partsupp", rows::supplied(part, place, size)))
     });
-    let customers = (1..=size.customers).map(rows::customer).map(move |row| of("customer", row));
+    let customers = (1..=size.customers).map(|key| ("customer", rows::customer(key)));
     let orders = (0..size.orders).flat_map(move |place| {
         let (order, lines) = rows::order(place, size);
-        let lines = lines.into_iter().map(move |row| of("lineitem", row));
-        std::iter::once(of("orders", order)).chain(lines)
+        std::iter::once(("orders", order)).chain(lines.into_iter().map(|row| ("lineitem", row)))
     });
     regions
         .chain(nations)

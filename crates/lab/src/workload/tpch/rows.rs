@@ -66,8 +66,13 @@ fn phone(draws: &mut Draws, nation: i64) -> String {
     format!("{}-{area}-{exchange}-{}", nation + 10, draws.within(1_000..=9_999))
 }
 
-fn address(draws: &mut Draws) -> String {
-    format!("{} {}", draws.within(1..=9_999), words(draws, 1..=2))
+/// Where a supplier or customer is, and what it has: four columns, its nation and its cents.
+fn account(draws: &mut Draws) -> (String, i64, i64) {
+    let nation = draws.within(0..=24);
+    let (house, street) = (draws.within(1..=9_999), words(draws, 1..=2));
+    let (phone, balance) = (phone(draws, nation), draws.within(-99_999..=999_999));
+    let columns = format!("'{house} {street}', {nation}, '{phone}', {}", cents(balance));
+    (columns, nation, balance)
 }
 
 pub(super) fn region(number: i64) -> Row {
@@ -84,19 +89,14 @@ pub(super) fn nation(number: i64) -> Row {
 
 pub(super) fn supplier(key: i64) -> Row {
     let draws = &mut Draws::of("supplier", key);
-    let nation = draws.within(0..=24);
-    let (address, phone) = (address(draws), phone(draws, nation));
-    let balance = draws.within(-99_999..=999_999);
+    let (account, nation, balance) = account(draws);
     let (before, after) = (words(draws, 1..=3), words(draws, 1..=3));
     let remark = match key % REMARKED {
         7 => "Customer Complaints ",
         9 => "Customer Recommends ",
         _ => "",
     };
-    let row = format!(
-        "{key}, 'Supplier#{key:09}', '{address}', {nation}, '{phone}', {}, '{before} {remark}{after}'",
-        cents(balance)
-    );
+    let row = format!("{key}, 'Supplier#{key:09}', {account}, '{before} {remark}{after}'");
     (row, [key, nation, balance, 0])
 }
 
@@ -143,14 +143,9 @@ pub(super) fn supplied(part: i64, place: i64, size: Size) -> Row {
 
 pub(super) fn customer(key: i64) -> Row {
     let draws = &mut Draws::of("customer", key);
-    let nation = draws.within(0..=24);
-    let (address, phone) = (address(draws), phone(draws, nation));
-    let (balance, segment) = (draws.within(-99_999..=999_999), draws.one_of(&SEGMENTS));
-    let row = format!(
-        "{key}, 'Customer#{key:09}', '{address}', {nation}, '{phone}', {}, '{segment}', '{}'",
-        cents(balance),
-        words(draws, 4..=12)
-    );
+    let (account, nation, balance) = account(draws);
+    let (segment, comment) = (draws.one_of(&SEGMENTS), words(draws, 4..=12));
+    let row = format!("{key}, 'Customer#{key:09}', {account}, '{segment}', '{comment}'");
     (row, [key, nation, balance, 0])
 }
 
