@@ -3,8 +3,12 @@
 //! Owns: the language. One message per line: `P name|sql`, `B portal|statement|value|value`,
 //! `D S name`, `D P name`, `E portal|limit`, `C S name`, `C P name`, `Q sql`, `H` (Flush), `S` (Sync),
 //! `d data`, `c` (CopyDone), `f reason`. A line `--` ends a flight: what was written is sent, and
-//! answers are read up to as many ReadyForQuery as the flight asked for.
+//! answers are read up to as many ReadyForQuery as the flight asked for. `~ 20` does the same, and then
+//! waits for so many milliseconds.
 //! Never: judges.
+
+use std::thread::sleep;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use bytes::BytesMut;
@@ -95,7 +99,8 @@ pub fn hold(client: &mut Client, text: &str) -> Result<Vec<String>> {
     let mut flight = BytesMut::new();
     let mut expected = 0;
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()).chain(["--"]) {
-        if line != "--" {
+        let pause = line.strip_prefix('~').map(|pause| pause.trim().parse()).transpose()?;
+        if line != "--" && pause.is_none() {
             expected += usize::from(put_line(&mut flight, line)?);
             continue;
         }
@@ -104,6 +109,9 @@ pub fn hold(client: &mut Client, text: &str) -> Result<Vec<String>> {
             let frame = client.receive()?;
             expected -= usize::from(frame.tag() == b'Z');
             said.push(told(&frame)?);
+        }
+        if let Some(pause) = pause {
+            sleep(Duration::from_millis(pause));
         }
     }
     Ok(said)

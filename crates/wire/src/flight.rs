@@ -115,6 +115,14 @@ impl<'a> Execution<'a> {
         self.rest.starts_with(&DESCRIBE)
     }
 
+    /// Whether the portal may be left with rows that it has not returned.
+    pub fn may_suspend(&self) -> bool {
+        let described = if self.describes() { DESCRIBE.len() } else { 0 };
+        let limit = self.rest[described + EXECUTE.len()..].first_chunk().copied();
+        // Without one, or with a negative one, all rows are returned.
+        limit.is_none_or(|limit| 0 < i32::from_be_bytes(limit))
+    }
+
     /// How many values are bound.
     pub fn value_count(&self) -> usize {
         self.values.count
@@ -242,7 +250,7 @@ mod tests {
             assert_eq!((found.statement, found.len, found.value_count()), ("s", len, 2));
             assert_eq!(found.value(0), Some((0, Some(&b"ab"[..]))));
             assert_eq!((found.value(1), found.value(2)), (Some((1, None)), None));
-            assert!(found.has_formats_for_values());
+            assert!(found.has_formats_for_values() && found.may_suspend());
             // Header, both names.
             let bind = HEADER_LEN + 1 + 2;
             assert_eq!(found.arguments, &bytes[bind..bind + found.arguments.len()]);
@@ -308,6 +316,7 @@ mod tests {
         put_execute(&mut bytes, "", 0);
         put_sync(&mut bytes);
         let Some(Flight::Execution(found)) = Flight::look(&bytes) else { panic!("it is one") };
+        assert!(!found.may_suspend(), "all rows are asked for");
         assert_eq!(
             (found.value(0), found.value(1)),
             (Some((1, Some(&b"ab"[..]))), Some((1, None)))

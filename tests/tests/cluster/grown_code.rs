@@ -162,6 +162,10 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
     let (tf, fd) = (trigger(WRITES), function("fd", WRITES));
     let made =
         format!("{tf}; CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()");
+    // What is run a second time may take the short way.
+    let (unnamed, prepared) = ("P |SELECT fd() FROM h\nB |\nE |1\nS", "B |s\nE |1\nS");
+    let unnamed = format!("{unnamed}\n--\n{unnamed}");
+    let prepared = format!("C S s\nP s|SELECT fd() FROM h\n{prepared}\n--\n{prepared}");
     for (setup, before, change, after) in [
         (&on_insert, "P |COPY h FROM STDIN\nB p|\nS", &tf, "E p|0\nd 50\t777\nc\nS"),
         (&harmless, "P |COPY h FROM STDIN\nB p|\nS", &made, "E p|0\nd 50\t777\nc\nS"),
@@ -169,6 +173,11 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
         (&harmless, "P |SELECT fd() FROM h\nB p|\nS", &fd, "E p|0\nS"),
         (&harmless, "P |SELECT fd() FROM h\nB p|\nE p|1\nS", &fd, "E p|1\nS"),
         (&harmless, "P |SELECT fd() FROM x\nB p|\nS", &fd, "E p|1\nS"),
+        (&harmless, &unnamed, &fd, "E |1\nS"),
+        (&harmless, "P |SELECT fd() FROM h\nB p|\nE p|1\nS", &fd, "Q FETCH p"),
+        (&harmless, "P |SELECT fd() FROM h\nB p|\nS", &fd, "Q FETCH p"),
+        (&harmless, "P |INSERT INTO h VALUES (3, fd()) RETURNING v\nB p|\nS", &fd, "Q FETCH p"),
+        (&harmless, &prepared, &fd, "E |1\nS"),
         (&harmless, "Q DECLARE p CURSOR FOR SELECT fd() FROM h", &fd, "Q FETCH p"),
         (&harmless, "Q DECLARE p CURSOR FOR SELECT fd() FROM h", &fd, "E p|1\nS"),
         (&harmless, "Q DECLARE p CURSOR WITH HOLD FOR SELECT fd() FROM h", &fd, "Q COMMIT"),

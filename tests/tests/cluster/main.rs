@@ -19,6 +19,7 @@ mod grown_code;
 mod privileges;
 mod processes;
 mod published_catalog;
+mod random_flights;
 mod reach;
 mod replicated_async;
 mod replicated_async_changes;

@@ -90,9 +90,13 @@ impl Executor<'_> {
         }
         if !close {
             self.tx.refuse_cursor_of_one_node()?;
-            if let Some(cursor) = self.tx.cursors.get(name).filter(|it| !it.has_all_rows()) {
-                self.tx.refuse_moved_since(&cursor.then.catalog)?;
-                self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
+            if self.tx.portals.get(name).is_some_and(|portal| portal.node().is_none()) {
+                return Err(Failure::unsupported(
+                    format!("FETCH from portal \"{name}\", which no single node has"),
+                    "Its statement is carried out by the gateway: it reads several nodes, or calls code \
+                     of which is asked afterwards what it has touched.",
+                    "Execute the portal by the protocol, or declare a cursor by SQL.",
+                ));
             }
         }
         let node = self.tx.node_of_cursor(name);

@@ -89,7 +89,8 @@ impl Executor<'_> {
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         self.tx.transaction.note_ties(planned.ties_nodes());
         let access = if leaves_calls(&planned.plan) { Access::Write } else { Access::Read };
-        self.tx.note_concerns(planned.concerns.as_ref(), access);
+        let concerns = self.tx.concerns_with_cursor(planned)?;
+        self.tx.note_concerns(concerns.as_ref(), access);
         // Before it waits for anything, a snapshot or a node that is away: a change that is committed
         // meanwhile must know that its steps are yet to come.
         self.tx.note_written(&planned.plan);

@@ -244,7 +244,10 @@ impl Session {
     ) -> Option<(OneNode, Access)> {
         let Values { execution, types, are_described } = values;
         let count = types.len().max(usize::from(statement.parameter_count));
-        if execution.value_count() != count
+        // A portal that goes on later, in a block, must know what it was bound with.
+        let is_kept = self.tx.transaction.is_open() && execution.may_suspend();
+        if is_kept
+            || execution.value_count() != count
             || !execution.has_formats_for_values()
             || planned.residue != Residue::default()
             || planned.unseen.is_some()

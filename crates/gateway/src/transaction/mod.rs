@@ -22,6 +22,7 @@ pub(crate) mod placement_change;
 mod plan_keys;
 pub(crate) mod planning;
 pub(crate) mod processes;
+mod resume;
 mod scope;
 pub(crate) mod settings;
 pub(crate) mod state;

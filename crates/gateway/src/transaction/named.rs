@@ -113,6 +113,13 @@ pub struct Bound {
     pub again: Option<BindAgain>,
 }
 
+impl Bound {
+    /// Whether executing it is the beginning of a statement, unless changes have seen it ever since it was bound.
+    pub(crate) fn begins(&self, ran: bool) -> bool {
+        !ran && self.unheld.is_some()
+    }
+}
+
 /// What an unnamed portal was bound with that is executed later than it is bound, and is no query whose snapshot
 /// is as old as that.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! newest one. Never: keeps a plan (`plans` does) nor makes one (`tutti_sql` does).
 //! Start reading at [`TransactionContext::plan`], then [`TransactionContext::plan_by_shape`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -226,28 +226,6 @@ impl TransactionContext {
         refuse_if_moved(old, &self.registry.cluster.catalog(), |_| true)
     }
 
-    /// Before what the transaction itself has bound or declared with an older catalog goes on. A table that was
-    /// only made since is none that it uses, unless node 1 had all tables, and statements came to any.
-    ///
-    /// Errors: 40001 if a table was moved since.
-    pub(crate) fn refuse_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
-        let was_known =
-            |relation: &Arc<Relation>| old.is_solo() || as_it_was(relation, old).is_some();
-        refuse_if_moved(old, &self.catalog, was_known)
-    }
-
-    /// Before what was bound or declared with an older catalog goes on: functions are looked up when they are
-    /// called.
-    ///
-    /// Errors: 40001 if code that it may call has come to do more since than its plan reckons with.
-    pub(crate) fn refuse_grown_since(
-        &self,
-        old: &Moment,
-        concerns: Option<&Concerns>,
-    ) -> Result<(), Failure> {
-        self.refuse_if_grown(old, &self.catalog, concerns)
-    }
-
     /// What code means now.
     pub(crate) fn moment(&self) -> Moment {
         let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
@@ -255,7 +233,7 @@ impl TransactionContext {
     }
 
     /// Errors: 40001 if code that is called has come to do more than it did then.
-    fn refuse_if_grown(
+    pub(super) fn refuse_if_grown(
         &self,
         old: &Moment,
         new: &Catalog,
@@ -400,32 +378,6 @@ impl TransactionContext {
                 let concerns = concerns.clone();
                 self.transaction.late_calls = Some(LateCalls { then, concerns, plan_number });
             }
-        }
-    }
-
-    /// The relations that a statement names, by OID, as names are now.
-    pub(crate) fn named_by(&self, statement: &Statement) -> BTreeSet<u32> {
-        let context = Context::new(&self.catalog, &self.scope);
-        let named = planner::relations_of(statement, &context);
-        named.iter().map(|relation| relation.oid).collect()
-    }
-
-    /// Before a portal is executed whose names may mean something else than when it was bound. On one PostgreSQL
-    /// it goes on with what it was bound to; here its text would be sent, and mean the other.
-    ///
-    /// Errors: 0A000 if they do.
-    pub(crate) fn refuse_named_otherwise(
-        &self,
-        statement: &Statement,
-        named: &BTreeSet<u32>,
-    ) -> Result<(), Failure> {
-        match self.named_by(statement) == *named {
-            true => Ok(()),
-            false => Err(Failure::unsupported(
-                "executing a portal whose names mean other tables than when it was bound",
-                "The search path, or a table of such a name, has changed since.",
-                "Bind the statement again.",
-            )),
         }
     }
 
@@ -590,7 +542,7 @@ fn moved_since(name: &str) -> Failure {
 }
 
 /// Errors: 40001 if one of the relations that are meant is elsewhere than it was by `old`.
-fn refuse_if_moved(
+pub(super) fn refuse_if_moved(
     old: &Arc<Catalog>,
     new: &Arc<Catalog>,
     is_meant: impl Fn(&Arc<Relation>) -> bool,
@@ -606,7 +558,7 @@ fn refuse_if_moved(
 }
 
 /// A relation as an earlier catalog has it, if it does.
-fn as_it_was<'a>(relation: &Relation, old: &'a Catalog) -> Option<&'a Arc<Relation>> {
+pub(super) fn as_it_was<'a>(relation: &Relation, old: &'a Catalog) -> Option<&'a Arc<Relation>> {
     let by_name = old.relations.get(&relation.schema).and_then(|of| of.get(&relation.name));
     let is_it = |known: &&Arc<Relation>| known.oid == relation.oid;
     by_name.filter(is_it).or_else(|| {

@@ -12,7 +12,6 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
     Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
 };
-use tutti_sql::planner::are_alike;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -22,7 +21,6 @@ use tutti_wire::frontend::put_execute;
 use super::due::{Expect, Undo};
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
-use crate::registry::activity::overtaken;
 use crate::session::Session;
 use crate::transaction::Mode;
 use crate::transaction::enlist::reads_several_nodes;
@@ -42,6 +40,9 @@ impl Session {
             Portal::Node { node, access, copies, bound, runs } => {
                 if let Some(bound) = &bound {
                     self.go_on_with(bound, runs, access)?;
+                } else if self.is_running_cursor(name) {
+                    let concerns = self.tx.cursors.get(name).and_then(|it| it.concerns.clone());
+                    self.tx.join_concerns(concerns.as_ref(), access);
                 }
                 if self.tx.transaction.failed {
                     return Err(transaction_failed());
@@ -72,23 +73,11 @@ impl Session {
     /// Errors: 40001 if nothing has kept its tables, or the code that it runs, as they were; 0A000 if its names
     /// mean others; 25P01.
     fn go_on_with(&mut self, bound: &Bound, runs: bool, access: Access) -> Result<(), Failure> {
-        let begins_anew = self.begins_anew(bound, runs);
-        if begins_anew || self.tx.transaction.catalog_changed {
+        if !self.tx.activity.is_still(bound.plan_number) {
+            let concerns = self.tx.refuse_bound_otherwise(bound, bound.begins(runs))?;
+            self.tx.join_concerns(concerns.as_ref(), access);
+        } else if self.tx.transaction.catalog_changed {
             self.tx.refuse_moved_since(&bound.then.catalog)?;
-        }
-        if begins_anew {
-            if let Some(named) = &bound.unheld {
-                // Its node looks its names up when it runs.
-                self.tx.refuse_named_otherwise(&bound.statement, named)?;
-            }
-            let planned = self.tx.plan(&bound.statement)?;
-            if !are_alike(&planned, &bound.planned) {
-                return Err(overtaken().into());
-            }
-            self.tx.join_concerns(planned.concerns.as_ref(), access);
-        } else if !self.tx.activity.is_still(bound.plan_number) {
-            self.tx.activity.join_concerns(bound.planned.concerns.as_ref());
-            self.tx.refuse_grown_since(&bound.then, bound.planned.concerns.as_deref())?;
         }
         self.tx.refuse_outside_block(&bound.statement)
     }

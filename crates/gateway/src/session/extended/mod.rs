@@ -139,6 +139,9 @@ impl Session {
                 Portal::Plan(pending) => (pending.parsed.clone(), Next::Nothing),
                 _ => return None,
             },
+            Message::Execute { portal, .. } if self.is_running_cursor(portal) => {
+                return Some(("FETCH".into(), Next::OfPortal));
+            }
             Message::Execute { portal, .. } => match self.tx.portals.get(portal)? {
                 Portal::Plan(pending) => (pending.parsed.clone(), Next::ByExecutor),
                 Portal::Node { bound: Some(bound), runs, .. } if self.begins_anew(bound, *runs) => {
@@ -159,7 +162,13 @@ impl Session {
     /// Whether a portal was bound and does not run yet, has no locks on all that it uses, and changes have not
     /// seen the plan that it was bound with ever since: executing it is the beginning of a statement.
     fn begins_anew(&self, bound: &Bound, runs: bool) -> bool {
-        !runs && bound.unheld.is_some() && !self.tx.activity.is_still(bound.plan_number)
+        bound.begins(runs) && !self.tx.activity.is_still(bound.plan_number)
+    }
+
+    /// Whether a name is that of an SQL cursor whose query runs when rows are asked for.
+    fn is_running_cursor(&self, name: &str) -> bool {
+        let is_portal = self.tx.portals.contains_key(name);
+        !is_portal && self.tx.cursors.get(name).is_some_and(|cursor| !cursor.has_all_rows())
     }
 
     fn statement(&self, name: &str) -> Result<&PreparedStatement, Failure> {

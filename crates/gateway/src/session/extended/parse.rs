@@ -23,9 +23,6 @@ impl Session {
         if name.is_empty() {
             // It is gone even if the new one proves invalid.
             self.tx.statements.remove("");
-        } else if self.tx.statements.contains_key(&name) {
-            let message = format!("prepared statement \"{name}\" already exists");
-            return Err(Failure::error("42P05", message));
         }
         // A server reports what code has set with ReadyForQuery, not before.
         let may_have_set = self.tx.residue.anything || self.tx.residue.values;
@@ -42,6 +39,12 @@ impl Session {
             return Err(Failure::error("42601", message));
         }
         let statement = statements.first().cloned();
+        if self.tx.statements.contains_key(&name) {
+            // As on a server, what is wrong with the text comes first, and that the transaction has failed.
+            statement.map_or(Ok(()), |statement| self.tx.plan(&statement).map(drop))?;
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(Failure::error("42P05", message));
+        }
         let empty = statement.is_none();
         let prepared = PreparedStatement::parsed(self.next_statement_id(), statement, types);
         self.tx.statements.insert(name.clone(), prepared);

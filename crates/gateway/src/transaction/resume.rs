@@ -1,0 +1,125 @@
+//! Portals and cursors that go on after their session, or others, have done something else.
+//!
+//! Owns: whether they may, by what has changed since they were bound or declared, and what changes must know of
+//! them from then on. Never: runs them.
+//! Start reading at [`TransactionContext::concerns_with_cursor`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tutti_sql::catalog::{Catalog, Relation};
+use tutti_sql::plan::{Concerns, DataPlan, Plan, Planned};
+use tutti_sql::planner::{self, Context};
+use tutti_sql::statement::Statement;
+
+use super::planning::{as_it_was, refuse_if_moved};
+use crate::client::failure::Failure;
+use crate::registry::activity::overtaken;
+use crate::transaction::TransactionContext;
+use crate::transaction::moment::Moment;
+use crate::transaction::named::{Bound, Portal};
+
+impl TransactionContext {
+    /// What a statement depends on; one that uses a cursor, as SQL calls portals too, also on what the cursor's
+    /// query does, which goes on. To be called while changes must take it to depend on anything.
+    ///
+    /// Errors: 40001, 0A000 if that query must not go on.
+    pub(crate) fn concerns_with_cursor(
+        &mut self,
+        planned: &Planned,
+    ) -> Result<Option<Arc<Concerns>>, Failure> {
+        let own = planned.concerns.clone();
+        let Plan::Data(DataPlan::Cursor { name: Some(name), close: false }) = &planned.plan else {
+            return Ok(own);
+        };
+        let of_query = match (self.cursors.get(name), self.portals.get_mut(name)) {
+            (Some(cursor), _) if cursor.has_all_rows() => return Ok(own),
+            (Some(cursor), _) => {
+                self.refuse_moved_since(&cursor.then.catalog)?;
+                self.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
+                cursor.concerns.clone()
+            }
+            (None, Some(Portal::Node { bound: Some(bound), runs, .. })) => {
+                let (bound, ran) = (bound.clone(), std::mem::replace(runs, true));
+                self.refuse_bound_otherwise(&bound, bound.begins(ran))?
+            }
+            (None, _) => return Ok(own),
+        };
+        Ok(own.zip(of_query).map(|(own, of_query)| Arc::new(own.with(&of_query))))
+    }
+
+    /// Before a portal goes on that changes have not seen all the time since it was bound; `begins`: it has not
+    /// run, and nothing has kept its tables as they were. Returns what it depends on.
+    ///
+    /// Errors: 40001 if its tables, or the code that it runs, are not as they were; 0A000 if its names mean others.
+    pub(crate) fn refuse_bound_otherwise(
+        &mut self,
+        bound: &Bound,
+        begins: bool,
+    ) -> Result<Option<Arc<Concerns>>, Failure> {
+        if begins || self.transaction.catalog_changed {
+            self.refuse_moved_since(&bound.then.catalog)?;
+        }
+        if !begins {
+            self.refuse_grown_since(&bound.then, bound.planned.concerns.as_deref())?;
+            return Ok(bound.planned.concerns.clone());
+        }
+        if let Some(named) = &bound.unheld {
+            // Its node looks its names up when it runs.
+            self.refuse_named_otherwise(&bound.statement, named)?;
+        }
+        let planned = self.plan(&bound.statement)?;
+        match planner::are_alike(&planned, &bound.planned) {
+            true => Ok(planned.concerns.clone()),
+            false => Err(overtaken().into()),
+        }
+    }
+
+    /// Before what the transaction itself has bound or declared with an older catalog goes on. A table that was
+    /// only made since is none that it uses, unless node 1 had all tables, and statements came to any.
+    ///
+    /// Errors: 40001 if a table was moved since.
+    pub(crate) fn refuse_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
+        let was_known =
+            |relation: &Arc<Relation>| old.is_solo() || as_it_was(relation, old).is_some();
+        refuse_if_moved(old, &self.catalog, was_known)
+    }
+
+    /// Before what was bound or declared with an older catalog goes on: functions are looked up when they are
+    /// called.
+    ///
+    /// Errors: 40001 if code that it may call has come to do more since than its plan reckons with.
+    pub(crate) fn refuse_grown_since(
+        &self,
+        old: &Moment,
+        concerns: Option<&Concerns>,
+    ) -> Result<(), Failure> {
+        self.refuse_if_grown(old, &self.catalog, concerns)
+    }
+
+    /// The relations that a statement names, by OID, as names are now.
+    pub(crate) fn named_by(&self, statement: &Statement) -> BTreeSet<u32> {
+        let context = Context::new(&self.catalog, &self.scope);
+        let named = planner::relations_of(statement, &context);
+        named.iter().map(|relation| relation.oid).collect()
+    }
+
+    /// Before a portal is executed whose names may mean something else than when it was bound. On one PostgreSQL
+    /// it goes on with what it was bound to; here its text would be sent, and mean the other.
+    ///
+    /// Errors: 0A000 if they do.
+    pub(crate) fn refuse_named_otherwise(
+        &self,
+        statement: &Statement,
+        named: &BTreeSet<u32>,
+    ) -> Result<(), Failure> {
+        match self.named_by(statement) == *named {
+            true => Ok(()),
+            false => Err(Failure::unsupported(
+                "executing a portal whose names mean other tables than when it was bound",
+                "The search path, or a table of such a name, has changed since.",
+                "Bind the statement again.",
+            )),
+        }
+    }
+}
