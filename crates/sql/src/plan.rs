@@ -136,6 +136,33 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// The relations whose rows are read in one step and made anew in another, by the columns that they have.
+    pub fn brought(&self) -> Vec<&Arc<Relation>> {
+        fn of_gather(gather: &Gather) -> Vec<&Arc<Relation>> {
+            gather.collects.iter().map(|collect| &collect.relation).collect()
+        }
+        match self {
+            Self::Data(DataPlan::Gather(gather)) => of_gather(gather),
+            Self::Data(DataPlan::One { otherwise: Some(otherwise), .. }) => {
+                otherwise.plan.brought()
+            }
+            Self::Data(DataPlan::Insert(insert)) => match &insert.source {
+                InsertSource::Values { .. } => Vec::new(),
+                InsertSource::Select { plan, .. } => plan.plan.brought(),
+            },
+            Self::Data(DataPlan::CopyTo(copy)) => match &copy.plan {
+                CopyToPlan::Gather(gather) => of_gather(gather),
+                CopyToPlan::One(..) | CopyToPlan::Scatter => Vec::new(),
+            },
+            Self::Data(DataPlan::DeclareCursor { query, .. }) => query.plan.brought(),
+            Self::Data(DataPlan::Explain(explain)) => explain.of.plan.brought(),
+            Self::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) }) => of_gather(gather),
+            Self::Data(_) | Self::Schema(_) | Self::Session(_) => Vec::new(),
+        }
+    }
+}
+
 impl Planned {
     /// Whether what it does on several nodes must be there on all of them or on none, for the nodes' copies
     /// and definitions to stay alike: whatever its client would be content with.

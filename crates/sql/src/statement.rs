@@ -92,6 +92,11 @@ impl Statement {
         )
     }
 
+    /// Whether it is a SELECT, whose portal shows rows as they were when it was bound.
+    pub fn is_select(&self) -> bool {
+        matches!(self.tree, pg_query::NodeEnum::SelectStmt(_))
+    }
+
     /// Whether it concerns the session itself, whatever tables there are: its transactions, settings,
     /// prepared statements, cursors and channels.
     pub fn is_of_session(&self) -> bool {

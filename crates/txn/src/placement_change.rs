@@ -106,9 +106,10 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Whether no statement with an older plan is in the way of the change.
+    /// Whether no statement with an older plan is in the way of the change. (One that makes rows anew gets an
+    /// error if it meets it, no wrong row.)
     pub fn overtake_nobody(self) -> bool {
-        rounds(self).is_empty()
+        rounds(self).iter().all(|round| *round == Round::WhoRebuilds)
     }
 }
 
@@ -146,18 +147,24 @@ pub enum Round {
         /// There is such code.
         adds_code: bool,
     },
+    /// Of changes of home tables, which others find as they are when they have their locks: one that makes rows
+    /// of a changed table anew, by the columns that it had, after it has read them or before it writes them.
+    WhoRebuilds,
 }
 
 impl Round {
     /// Whether a statement with this plan may have to do with the change, as far as the round asks.
     fn concerns(self, plan: &Plan) -> bool {
         match plan.cannot_end {
+            // Node 1 runs it.
+            Some(_) if self == Self::WhoRebuilds => false,
             Some(Proof::Holds) => false,
             Some(Proof::Fails) => true,
             None => match self {
                 Self::Transit => plan.brings_checked,
                 Self::Calls => plan.may_call_grown,
                 Self::WhoComes => plan.may_use_moved,
+                Self::WhoRebuilds => plan.rebuilds_changed,
                 Self::All | Self::WhoWaits { .. } => true,
             },
         }
@@ -183,6 +190,9 @@ pub struct Plan {
     pub uses_changed: bool,
     /// It writes such a relation in several steps.
     pub writes_changed_in_steps: bool,
+    /// It makes rows of such a relation anew in another step than the one that reads or writes them. That may need
+    /// none of its locks.
+    pub rebuilds_changed: bool,
     /// It brings rows together that may not be brought by the new catalog, for they would be checked.
     pub brings_checked: bool,
     /// It may call code that has come to do more than it reckons with.
@@ -200,6 +210,7 @@ impl Plan {
         may_use_changed: true,
         uses_changed: true,
         writes_changed_in_steps: false,
+        rebuilds_changed: false,
         brings_checked: false,
         may_call_grown: true,
         sends_ahead: true,
@@ -652,7 +663,7 @@ fn rounds(terms: Terms) -> VecDeque<Round> {
         // Changes of the schema are node 1's own business.
         Found::AsBefore { .. } if stays_solo => None,
         // What node 1 runs by itself finds its tables as they are when it has its locks.
-        Found::AsBefore { adds_code: false } if is_at_home => None,
+        Found::AsBefore { adds_code: false } if is_at_home => Some(Round::WhoRebuilds),
         // A default, a trigger, a column's name: a statement that waits for the locks has a plan without it.
         Found::AsBefore { adds_code } => Some(Round::WhoWaits { adds_code }),
         // A plan that leaves everything to node 1 may reach any table at any time.
@@ -743,6 +754,8 @@ impl Overtaking {
             (Round::WhoComes, Seen::Idle) if was_stopped => Some(true),
             // Its next step may be on its way to a node.
             (Round::WhoComes, Seen::Idle | Seen::OnItsWay) => None,
+            (Round::WhoRebuilds, Seen::AtWork | Seen::Idle) => Some(true),
+            (Round::WhoRebuilds, Seen::OnItsWay) => is_late.then_some(true),
             (Round::WhoWaits { adds_code }, _) => {
                 // Whatever it waits for, it is not on its way to the change.
                 let is_far = !plan.may_use_changed;
@@ -750,7 +763,9 @@ impl Overtaking {
                     true => is_far,
                     false => is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_late,
                 };
-                let stops = plan.writes_changed_in_steps || (adds_code && plan.uses_changed);
+                let stops = plan.writes_changed_in_steps
+                    || plan.rebuilds_changed
+                    || (adds_code && plan.uses_changed);
                 is_left.then_some(stops)
             }
         }

@@ -124,6 +124,33 @@ fn a_flight_that_pauses_before_anything_is_sent_goes_on_with_the_change() -> Res
     Ok(())
 }
 
+/// A portal shows rows as they were when it was bound. One that the gateway carries out when it is executed is
+/// refused if its session has written since, whether within a block or not; others' writes are as good before as
+/// after.
+#[test]
+fn a_portal_shows_nothing_that_was_written_after_its_bind() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let write = one("UPDATE zz SET v = v + 1 WHERE id = 1");
+    let writes_all = one("UPDATE zz SET v = v + 1");
+    for query in
+        ["SELECT sum(v) FROM zz", "SELECT zz.v, j FROM zz JOIN other ON k = id ORDER BY id"]
+    {
+        for write in [&write, &writes_all] {
+            for block in ["Q BEGIN\n--\n", ""] {
+                let flight = format!("{block}P |{query}\nB p|\n{write}E p|0\nS\n--\nQ ROLLBACK");
+                let said = conversation::hold(&mut client, &flight)?;
+                ensure!(said.iter().any(|line| line == "Error 0A000"), "{flight}: {said:#?}");
+                ensure!(client.value("SELECT sum(v) FROM zz")? == "0", "{flight}");
+                let flight = format!("{block}P |{query}\nB p|\nE p|0\nS\n--\nQ ROLLBACK");
+                let said = conversation::hold(&mut client, &flight)?;
+                ensure!(!said.iter().any(|line| line.starts_with("Error")), "{flight}: {said:#?}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A TRUNCATE or COPY that was bound earlier and is executed, with other statements around it, while a change of
 /// its table is open: it waits for the change's lock, and must not run by the placement before it.
 #[test]

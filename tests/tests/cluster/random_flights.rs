@@ -46,8 +46,11 @@ enum Changes {
 }
 
 impl Changes {
-    fn may_be_told(self, sqlstate: &str) -> bool {
-        self == Self::Related && ["40001", "0A000", "40P01"].contains(&sqlstate)
+    fn may_be_told(self, sqlstate: &str, text: &str) -> bool {
+        let retries = ["40001", "0A000", "40P01"].contains(&sqlstate);
+        // A server looks a function up that was dropped since it has analysed its call: "cache lookup failed".
+        let misses = sqlstate == "XX000" && text.contains("ov(");
+        self == Self::Related && (retries || misses)
     }
 
     /// A change and what undoes it.
@@ -205,6 +208,10 @@ impl Kind {
         matches!(self, Self::Point | Self::Called | Self::Overloaded | Self::OwnAtHome)
     }
 
+    fn writes(self) -> bool {
+        matches!(self, Self::InsertsAtHome | Self::Inserts | Self::InsertsMany | Self::Updates)
+    }
+
     fn returns_rows(self) -> bool {
         matches!(self, Self::Called | Self::OwnAtHome)
     }
@@ -263,10 +270,7 @@ fn flight(rng: &mut StdRng, client: u64, in_block: bool) -> String {
         let portal = if rng.random_bool(0.3) { format!("p{index}") } else { String::new() };
         let sql = kind.sql(client);
         _ = writeln!(text, "P {name}|{sql}");
-        // Behind other statements: see the limits in docs/protocol/schema-changes.md.
-        if index == 0 {
-            interrupt(rng, &mut text);
-        }
+        interrupt(rng, &mut text);
         if rng.random_bool(0.2) {
             _ = writeln!(text, "D S {name}");
         }
@@ -274,13 +278,13 @@ fn flight(rng: &mut StdRng, client: u64, in_block: bool) -> String {
             true => _ = writeln!(text, "B {portal}|{name}|{}", rng.random_range(1..=10)),
             false => _ = writeln!(text, "B {portal}|{name}"),
         }
-        if index == 0 {
-            interrupt(rng, &mut text);
-        }
+        interrupt(rng, &mut text);
         if rng.random_bool(0.3) {
             _ = writeln!(text, "D P {portal}");
         }
-        if !portal.is_empty() && rng.random_bool(0.3) {
+        // A query of several nodes is carried out when it is executed, and refused behind a write.
+        let may_wait = kind.is_of_one_node() || kind.writes();
+        if !portal.is_empty() && may_wait && rng.random_bool(0.4) {
             kept.push((portal, kind));
         } else if kind.returns_rows() && rng.random_bool(0.6) {
             for _ in 0..rng.random_range(1..4) {
@@ -332,14 +336,14 @@ fn interrupt(rng: &mut StdRng, text: &mut String) {
 }
 
 /// What is held against the answers of the plain server.
-fn judge(found: &[String], plain: &[String], changes: Changes) -> Result<bool> {
+fn judge(text: &str, found: &[String], plain: &[String], changes: Changes) -> Result<bool> {
     if found == plain {
         return Ok(false);
     }
     let first = found.iter().zip(plain).position(|(one, other)| one != other);
     let first = first.unwrap_or_else(|| found.len().min(plain.len()));
     let told = found.get(first).and_then(|line| line.strip_prefix("Error "));
-    match told.is_some_and(|sqlstate| changes.may_be_told(sqlstate)) {
+    match told.is_some_and(|sqlstate| changes.may_be_told(sqlstate, text)) {
         true => Ok(true),
         false => bail!("from message {first} on\nTutti {found:#?}\nplain {plain:#?}"),
     }
@@ -377,14 +381,13 @@ impl Run<'_> {
                 }
             }
             // Pauses say nothing to who has no changes beside him.
-            let without: String =
-                text.lines().map(|line| if line.starts_with('~') { "--" } else { line }).fold(
-                    String::new(),
-                    |text, line| text + line + "\n",
-                );
+            let without: String = text
+                .lines()
+                .map(|line| if line.starts_with('~') { "--" } else { line })
+                .fold(String::new(), |text, line| text + line + "\n");
             let expected = conversation::hold(&mut plain, &without)?;
             let is_refused =
-                judge(&found, &expected, self.changes).with_context(|| text.clone())?;
+                judge(&text, &found, &expected, self.changes).with_context(|| text.clone())?;
             self.cases.fetch_add(1, Ordering::Relaxed);
             self.refused.fetch_add(usize::from(is_refused), Ordering::Relaxed);
             let clear = format!("DEALLOCATE ALL; DELETE FROM d{number}; DELETE FROM y{number}");
@@ -446,20 +449,14 @@ fn hold_all_beside(changes: Changes) -> Result<()> {
     set_up(&mut Client::connect(&plain)?, true)?;
     let (ends, held) = (AtomicBool::new(false), Held::default());
     let (cases, refused) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let run = Run {
-        changes,
-        gateway,
-        plain,
-        ends: &ends,
-        held: &held,
-        cases: &cases,
-        refused: &refused,
-    };
+    let run =
+        Run { changes, gateway, plain, ends: &ends, held: &held, cases: &cases, refused: &refused };
     let until = Instant::now() + Duration::from_secs(seconds);
     let nodes = cluster.nodes();
     let changed = thread::scope(|scope| -> Result<usize> {
         let run = &run;
-        let rng = |number: u64| StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(number));
+        let rng =
+            |number: u64| StdRng::seed_from_u64(seed.wrapping_mul(1_000).wrapping_add(number));
         let nodes = &nodes;
         let mut at_work: Vec<_> = (0..CLIENTS)
             .map(|number| scope.spawn(move || run.hold(number, rng(number)).map(|()| 0)))

@@ -5,14 +5,13 @@
 //! Never: looks into a row.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use tutti_link::Link;
 use tutti_link::connection::told;
-use tutti_sql::catalog::{NodeId, Relation};
+use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
-use tutti_sql::{planner, statement};
+use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
@@ -52,9 +51,6 @@ impl Executor<'_> {
         if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
             self.need_transaction();
         }
-        let may_be_checked = |relation: &&Arc<Relation>| planner::may_be_checked(relation);
-        let brought = gather.collects.iter().map(|collect| &collect.relation);
-        self.tx.activity.note_brought(brought.filter(may_be_checked).cloned().collect());
         let collected = self.collect(gather, call).await?;
         let now = self.now_for(&gather.statement).await?;
         let is_settled = takes_no_parameters(&gather.statement)

@@ -93,7 +93,7 @@ impl Executor<'_> {
         self.tx.note_concerns(concerns.as_ref(), access);
         // Before it waits for anything, a snapshot or a node that is away: a change that is committed
         // meanwhile must know that its steps are yet to come.
-        self.tx.note_written(&planned.plan);
+        self.tx.note_steps(&planned.plan);
         self.tx.note_unasked(planned, text);
         if matches!(planned.plan, Plan::Data(DataPlan::DeclareCursor { .. }))
             && planned.unasked

@@ -45,8 +45,9 @@ pub struct Activity {
     plan: AtomicU8,
     /// How many plans there were; only the session itself asks.
     plans: AtomicU64,
-    /// Tables that its plan writes in several steps, by their OIDs on node 1.
-    written: Mutex<Vec<u32>>,
+    /// What its plan does in several steps, where it `has_steps`.
+    steps: Mutex<Steps>,
+    has_steps: AtomicBool,
     /// What the plan depends on, where `is_limited`; else it may be anything.
     concerns: Mutex<Option<Arc<Concerns>>>,
     is_limited: AtomicBool,
@@ -59,9 +60,6 @@ pub struct Activity {
     /// must hold until then.
     unasked: Mutex<Option<Arc<Unasked>>>,
     is_unasked: AtomicBool,
-    /// Relations whose rows its plan gathers, and whose types may be checked while it does.
-    brought: Mutex<Vec<Arc<Relation>>>,
-    brings: AtomicBool,
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
@@ -75,6 +73,15 @@ pub struct Activity {
     cancelled: Notify,
     /// The message at which that was last asked for.
     cancelled_at: AtomicU64,
+}
+
+/// What a plan does in several steps.
+#[derive(Debug, Default)]
+struct Steps {
+    /// Tables that it writes, by their OIDs on node 1.
+    written: Vec<u32>,
+    /// Relations whose rows it brings together and makes anew.
+    brought: Vec<Arc<Relation>>,
 }
 
 /// A statement of which it was proven that it touches tables of node 1 only, by what its names mean.
@@ -213,6 +220,7 @@ impl Activity {
         self.is_joined.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
+        self.has_steps.store(false, Ordering::SeqCst);
         self.plan.store(plan, Ordering::SeqCst);
     }
 
@@ -333,26 +341,36 @@ impl Activity {
         self.unasked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before anything of a plan is sent: rows of these relations are gathered and rebuilt.
-    pub fn note_brought(&self, relations: Vec<Arc<Relation>>) {
-        self.brings.store(!relations.is_empty(), Ordering::SeqCst);
-        *self.locked_brought() = relations;
+    /// Before anything of a plan is sent: which tables it writes in several steps, and of which relations it makes
+    /// rows anew that it has read in another.
+    pub fn note_steps(&self, written: Vec<u32>, brought: Vec<Arc<Relation>>) {
+        *self.locked_steps() = Steps { written, brought };
+        self.has_steps.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the plan rebuilds rows of a relation for which `is_meant` holds.
+    /// Whether the plan writes one of these tables in several steps.
+    pub fn writes_any(&self, is_changed: impl FnMut(&u32) -> bool) -> bool {
+        self.has_steps() && self.locked_steps().written.iter().any(is_changed)
+    }
+
+    /// Whether the plan makes rows anew of a relation for which `is_meant` holds.
     pub fn brings_any(&self, is_meant: impl FnMut(&Arc<Relation>) -> bool) -> bool {
-        self.brings.load(Ordering::SeqCst) && self.locked_brought().iter().any(is_meant)
+        self.has_steps() && self.locked_steps().brought.iter().any(is_meant)
     }
 
-    fn locked_brought(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Relation>>> {
-        self.brought.lock().unwrap_or_else(PoisonError::into_inner)
+    fn has_steps(&self) -> bool {
+        self.has_steps.load(Ordering::SeqCst)
+    }
+
+    fn locked_steps(&self) -> std::sync::MutexGuard<'_, Steps> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The plan has been carried out, or abandoned.
     pub fn end_plan(&self) {
         self.plan.store(NO_PLAN, Ordering::SeqCst);
-        if self.brings.load(Ordering::Relaxed) {
-            self.note_brought(Vec::new());
+        if self.has_steps.swap(false, Ordering::SeqCst) {
+            *self.locked_steps() = Steps::default();
         }
     }
 
@@ -369,20 +387,6 @@ impl Activity {
     /// Whether the plan must not be continued, and nothing of it was sent.
     pub fn is_overtaken_unsent(&self) -> bool {
         self.plan.load(Ordering::SeqCst) == OVERTAKEN_UNSENT
-    }
-
-    /// Before anything of a plan is sent: which tables it writes in several steps.
-    pub fn note_written(&self, tables: Vec<u32>) {
-        *self.locked_written() = tables;
-    }
-
-    /// Whether the plan writes one of these tables in several steps.
-    pub fn writes_any(&self, is_changed: impl FnMut(&u32) -> bool) -> bool {
-        self.locked_written().iter().any(is_changed)
-    }
-
-    fn locked_written(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
-        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something of the plan is about to be sent. False: it must not be.

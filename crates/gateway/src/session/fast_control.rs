@@ -112,6 +112,7 @@ impl Session {
                         named: BTreeSet::new(),
                         parsed: statement,
                         call,
+                        writes: self.tx.writes,
                     };
                     self.tx.portals.insert(String::new(), Portal::Finished(Arc::new(pending)));
                 }

@@ -314,6 +314,7 @@ impl Session {
                 out.extend_from_slice(&unread[rest.clone()]);
             }
         }
+        self.tx.writes += u64::from(is_write);
         if !is_outside {
             self.tx.transaction.queried = true;
             self.tx.transaction.record(node, flight.access);

@@ -75,6 +75,10 @@ impl Session {
         text: &str,
         next: Next,
     ) -> Result<(), Failure> {
+        if self.tx.activity.is_overtaken_unsent() {
+            // What the flight has sent before that plan is answered.
+            self.tx.activity.end_plan();
+        }
         if self.tx.scope_is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
         }

@@ -56,6 +56,7 @@ impl TransactionContext {
         node: NodeId,
         access: Access,
     ) -> Result<&mut Link, Failure> {
+        self.writes += u64::from(access == Access::Write);
         self.link(node).await?;
         if self.transaction.is_open() {
             self.transaction.queried |= self.takes_snapshot;

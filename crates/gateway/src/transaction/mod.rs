@@ -69,6 +69,8 @@ pub(crate) struct TransactionContext {
     pub(crate) number: u64,
     /// The process id by which clients know the session.
     pub(crate) process_id: i32,
+    /// How many statements that may write its nodes were sent.
+    pub(crate) writes: u64,
     /// What it is doing, for others to see.
     pub(crate) activity: Arc<Activity>,
     /// Which backends work for it.
@@ -166,6 +168,7 @@ impl TransactionContext {
             number,
             process_id,
             workers,
+            writes: 0,
             permit: None,
             links: Links::default(),
             bindings: BTreeMap::new(),

@@ -199,6 +199,8 @@ pub struct PendingPortal {
     pub parsed: Arc<Statement>,
     /// Values and formats.
     pub call: Call,
+    /// How often the session had written when it was bound.
+    pub writes: u64,
 }
 
 /// A cursor that SQL has declared.

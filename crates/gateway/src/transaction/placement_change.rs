@@ -452,6 +452,9 @@ impl Comparison {
             })
         });
         let touched = self.touched.as_ref();
+        let is_touched = |oid: u32| touched.is_none_or(|touched| touched.contains(&oid));
+        let writes_changed_in_steps = activity.writes_any(|table| is_touched(*table));
+        let brings_changed = || activity.brings_any(|relation| is_touched(relation.oid));
         Plan {
             cannot_end,
             may_use_moved: self.changes_code
@@ -462,8 +465,8 @@ impl Comparison {
             may_use_changed: self.is_more
                 || touched.is_none_or(|touched| activity.may_concern(touched)),
             uses_changed: touched.is_some_and(|touched| activity.depends_on(touched)),
-            writes_changed_in_steps: activity
-                .writes_any(|table| touched.is_none_or(|touched| touched.contains(table))),
+            writes_changed_in_steps,
+            rebuilds_changed: writes_changed_in_steps || brings_changed(),
             brings_checked: activity
                 .brings_any(|relation| planner::refuse_transit(relation, &self.new).is_err()),
             may_call_grown: !self.grown.is_empty() && activity.may_call(&self.grown),

@@ -103,9 +103,13 @@ impl TransactionContext {
         }
     }
 
-    /// Before a plan is executed: which tables must not change before it has locked them.
-    pub(crate) fn note_written(&self, plan: &Plan) {
-        self.activity.note_written(plan.written_in_steps());
+    /// Before a plan is executed: which tables must not change before it has locked them, or before it has made
+    /// their rows anew.
+    pub(crate) fn note_steps(&self, plan: &Plan) {
+        let (written, brought) = (plan.written_in_steps(), plan.brought());
+        if !written.is_empty() || !brought.is_empty() {
+            self.activity.note_steps(written, brought.into_iter().cloned().collect());
+        }
     }
 
     /// The same for what will not be asked about afterwards.

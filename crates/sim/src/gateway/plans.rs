@@ -80,6 +80,7 @@ impl Activity {
             may_use_changed: concerns,
             uses_changed: concerns,
             writes_changed_in_steps: self.written_in_steps.borrow().contains(&table),
+            rebuilds_changed: false,
             brings_checked: false,
             may_call_grown: false,
             sends_ahead: false,

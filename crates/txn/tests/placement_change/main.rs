@@ -32,7 +32,9 @@ const MOVES: Terms = Terms {
 };
 /// Nothing is found elsewhere.
 const ADDS: Terms = Terms { found: Found::AsBefore { adds_code: false }, ..MOVES };
-/// The same, with code that nodes run.
+/// The same, of a table that node 1 has alone.
+const ADDS_AT_HOME: Terms = Terms { is_at_home: true, ..ADDS };
+/// The same as [`ADDS`], with code that nodes run.
 const ADDS_CODE: Terms = Terms { found: Found::AsBefore { adds_code: true }, ..MOVES };
 /// Types are checked by other code.
 const CHECKS: Terms = Terms { is_more: true, ..ADDS };
@@ -57,6 +59,10 @@ const SCATTER: Script = plain(&[&[Other, Reads]]);
 const SCATTER_QUEUED: Script = plain(&[&[Other, QueuesThenReads]]);
 const STUBBORN: Script = Script { is_stubborn: true, ..READ };
 const BRINGS: Script = Script { brings: true, ..plain(&[&[Other], &[Other]]) };
+/// A join of a table that it has read on other nodes, without a transaction.
+const REBUILDS: Script = Script { rebuilds: true, ..plain(&[&[Other], &[Other]]) };
+/// The same within a transaction.
+const READS_AND_REBUILDS: Script = Script { rebuilds: true, ..plain(&[&[Reads], &[Other]]) };
 const CALLS: Script = Script { calls: true, ..plain(&[&[Other]]) };
 const CALLS_IN_STEPS: Script = Script { calls: true, ..plain(&[&[Other], &[Other]]) };
 const STUBBORN_CALLS: Script = Script { is_stubborn: true, ..CALLS };
@@ -91,6 +97,11 @@ const WORLDS: &[Start] = &[
     (ADDS, &[GATHER_AND_WRITE], false),
     (ADDS, &[GATHER, QUEUED_STRANGER], false),
     (ADDS, &[PROCEDURE_OF_CHANGE, WRITE], false),
+    (ADDS, &[REBUILDS], false),
+    (ADDS, &[REBUILDS], true),
+    (ADDS, &[READS_AND_REBUILDS], false),
+    (ADDS_AT_HOME, &[REBUILDS, STRANGER], false),
+    (ADDS_AT_HOME, &[REBUILDS], true),
     (ADDS_CODE, &[GATHER], false),
     (ADDS_CODE, &[SCATTER], false),
     (CHECKS, &[BRINGS], false),
@@ -232,6 +243,12 @@ const PLANTED: &[(Mutation, Start, &str)] = &[
     (
         Mutation::BroughtRowsAreOverlooked,
         (CHECKS, &[BRINGS], false),
+        "no_old_plan_meets_the_change",
+    ),
+    (Mutation::RebuildingIsOverlooked, (ADDS, &[REBUILDS], false), "no_old_plan_meets_the_change"),
+    (
+        Mutation::RebuildingIsOverlooked,
+        (ADDS_AT_HOME, &[REBUILDS], false),
         "no_old_plan_meets_the_change",
     ),
     (Mutation::FlightsAreOverlooked, (MOVES, &[FLIGHT], false), "no_old_plan_meets_the_change"),

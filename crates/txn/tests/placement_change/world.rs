@@ -49,6 +49,8 @@ pub struct Script {
     pub cannot_end: Option<Proof>,
     /// Its last step makes rows anew that were brought together.
     pub brings: bool,
+    /// Its last step makes rows of the change's table anew, by the columns that its plan knows.
+    pub rebuilds: bool,
     /// Its parts call code that the change may make do more, at any time until they are done.
     pub calls: bool,
     /// Its code goes on although it is cancelled.
@@ -63,6 +65,7 @@ pub const fn plain(steps: &'static [&'static [Access]]) -> Script {
         steps,
         cannot_end: None,
         brings: false,
+        rebuilds: false,
         calls: false,
         is_stubborn: false,
         is_flight: false,
@@ -81,13 +84,14 @@ impl Script {
     }
 
     fn plan(&self) -> Plan {
-        let uses = self.uses_change();
+        let uses = self.uses_change() || self.rebuilds;
         Plan {
             cannot_end: self.cannot_end,
             may_use_moved: uses,
             may_use_changed: uses,
             uses_changed: uses,
             writes_changed_in_steps: self.writes_in_steps(),
+            rebuilds_changed: self.rebuilds,
             brings_checked: self.brings,
             may_call_grown: self.calls,
             sends_ahead: self.is_flight,
@@ -102,7 +106,9 @@ impl Script {
     fn must_not(&self, step: usize, access: Access, terms: Terms) -> bool {
         let uses = access.uses_change();
         let is_brought_late = terms.is_more && self.brings && step + 1 == self.steps.len();
+        let is_rebuilt_late = self.rebuilds && step + 1 == self.steps.len();
         is_brought_late
+            || is_rebuilt_late
             || self.calls_grown(terms)
             || match terms.found {
                 Found::AsBefore { adds_code } => {
@@ -595,6 +601,7 @@ impl World {
             }
             Some(Mutation::WritingInStepsIsOverlooked) => plan.writes_changed_in_steps = false,
             Some(Mutation::ReadingIsOverlooked) => plan.uses_changed = false,
+            Some(Mutation::RebuildingIsOverlooked) => plan.rebuilds_changed = false,
             Some(Mutation::BroughtRowsAreOverlooked) => plan.brings_checked = false,
             Some(Mutation::FlightsAreOverlooked) => plan.sends_ahead = false,
             Some(Mutation::CallsAreOverlooked) => plan.may_call_grown = false,
@@ -695,8 +702,10 @@ impl World {
         if script.cannot_end.is_some() {
             self.broken.insert("what_cannot_be_repeated_is_never_ended");
         }
-        let is_stranger =
-            !script.uses_change() && !script.brings && !script.calls_grown(self.terms);
+        let is_stranger = !script.uses_change()
+            && !script.brings
+            && !script.rebuilds
+            && !script.calls_grown(self.terms);
         if is_stranger && !self.terms.was_solo {
             self.broken.insert("strangers_are_left_alone");
         }

@@ -116,6 +116,7 @@ impl Session {
             named,
             parsed,
             call,
+            writes: self.tx.writes,
         };
         self.tx.portals.insert(portal, Portal::Plan(Arc::new(pending)));
         if !checked_by_node {

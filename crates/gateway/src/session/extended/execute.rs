@@ -127,6 +127,14 @@ impl Session {
         row_limit: i32,
     ) -> Result<(), Failure> {
         self.tx.refuse_if_failed(&pending.planned)?;
+        if pending.parsed.is_select() && pending.writes != self.tx.writes {
+            // Its rows are those of its Bind, and it is only now that nodes are asked for them.
+            return Err(Failure::unsupported(
+                "executing a portal that was bound before its session has written",
+                "Its query is carried out by the gateway only now, and would show what was written since.",
+                "Bind it after that, or execute it before.",
+            ));
+        }
         self.quiet_pipeline().await?;
         let is_outside = self.tx.transaction.mode == Mode::None;
         let begun = Instant::now();

@@ -15,7 +15,7 @@ use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
 use crate::transaction::named::{Meaning, PreparedStatement};
-use crate::transaction::planning::Parsed;
+use crate::transaction::planning::{Parsed, Waits};
 
 impl Session {
     pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
@@ -66,10 +66,14 @@ impl Session {
     pub(super) async fn check_unchecked(&mut self) -> Result<(), Failure> {
         let Some(name) = self.pipeline.unchecked.clone() else { return Ok(()) };
         let activity = &self.tx.activity;
-        if self.has_sent_nothing() && (activity.is_overtaken() || !activity.has_plan()) {
+        if activity.is_overtaken_unsent() || !activity.has_plan() {
             // The client has paused since its Parse, and a change has stopped what was planned then.
-            let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
-            self.begin_statement(text.as_deref().unwrap_or_default()).await?;
+            if self.has_sent_nothing() {
+                let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
+                self.begin_statement(text.as_deref().unwrap_or_default()).await?;
+            } else if !self.tx.must_look_at_scope() {
+                self.tx.begin_in_sight(Waits::AskingNobody).await?;
+            }
         }
         if super::describe::is_answered_here(&self.plan_of(&name)?.plan) {
             self.check_unchecked_here();
