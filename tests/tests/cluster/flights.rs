@@ -56,6 +56,15 @@ pub(crate) fn joined<T>(thread: JoinHandle<Result<T>>) -> Result<T> {
     thread.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
 }
 
+/// Has a node wait with each commit and vote, or wait no more.
+pub(crate) fn vote_slowly(node: &mut Client, is_slow: bool) -> Result<()> {
+    let names = if is_slow { "nobody" } else { "" };
+    node.query(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
+    node.query("SELECT pg_reload_conf()")?;
+    sleep(Duration::from_millis(200));
+    Ok(())
+}
+
 fn rows_of_b(cluster: &TestCluster) -> Result<Vec<String>> {
     let count = |node: &Endpoint| Client::connect(node)?.value("SELECT count(*) FROM b");
     cluster.nodes().iter().map(count).collect()
@@ -206,12 +215,6 @@ fn a_utility_portal_waits_for_a_change_that_is_being_committed() -> Result<()> {
     let cluster = start(2)?;
     let mut admin = Client::connect(&cluster.endpoint())?;
     let mut second = Client::connect(&cluster.nodes()[1])?;
-    let mut vote_slowly = |names: &str| -> Result<()> {
-        second.query(&format!("ALTER SYSTEM SET synchronous_standby_names = '{names}'"))?;
-        second.query("SELECT pg_reload_conf()")?;
-        sleep(Duration::from_millis(200));
-        Ok(())
-    };
     for flight in
         ["E pp|0\nS".to_owned(), format!("{}E pp|0\nS", one("SELECT v FROM zz WHERE id = 1"))]
     {
@@ -221,12 +224,12 @@ fn a_utility_portal_waits_for_a_change_that_is_being_committed() -> Result<()> {
         conversation::hold(&mut client, "P |TRUNCATE b\nB pp|\nS")?;
         let mut changer = Client::connect(&cluster.endpoint())?;
         changer.query("BEGIN; SELECT tutti_distribute('b', 'k')")?;
-        vote_slowly("nobody")?;
+        vote_slowly(&mut second, true)?;
         let committed = meanwhile(changer, "Q COMMIT".to_owned());
         sleep(Duration::from_millis(400));
         let asked = meanwhile(client, flight.clone());
         sleep(Duration::from_millis(700));
-        vote_slowly("")?;
+        vote_slowly(&mut second, false)?;
         let (changed, _) = joined(committed)?;
         ensure!(changed.iter().any(|line| line.contains("COMMIT")), "{changed:#?}");
         let (said, mut client) = joined(asked)?;

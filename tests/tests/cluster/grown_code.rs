@@ -16,7 +16,7 @@ use tutti_tests::conversation;
 use tutti_tests::gateway::TestCluster;
 use tutti_tests::servers;
 
-use crate::flights::{joined, meanwhile, one};
+use crate::flights::{joined, meanwhile, one, vote_slowly};
 
 /// Writes rows of the hash table `b` on whichever node runs it.
 const WRITES: &str = "INSERT INTO public.b SELECT g, 7 FROM generate_series(1, 9) g;";
@@ -165,6 +165,11 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
     // What is run a second time may take the short way.
     let (unnamed, prepared) = ("P |SELECT fd() FROM h\nB |\nE |1\nS", "B |s\nE |1\nS");
     let unnamed = format!("{unnamed}\n--\n{unnamed}");
+    // A flight has begun that has nothing to do with it.
+    let behind_another = |before: &str| {
+        let sync = if before.starts_with('Q') { "" } else { "\nS" };
+        format!("{before}{sync}\n--\n{}", one("SELECT v FROM x WHERE k = 7"))
+    };
     let prepared = format!("C S s\nP s|SELECT fd() FROM h\n{prepared}\n--\n{prepared}");
     for (setup, before, change, after) in [
         (&on_insert, "P |COPY h FROM STDIN\nB p|\nS", &tf, "E p|0\nd 50\t777\nc\nS"),
@@ -173,6 +178,9 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
         (&harmless, "P |SELECT fd() FROM h\nB p|\nS", &fd, "E p|0\nS"),
         (&harmless, "P |SELECT fd() FROM h\nB p|\nE p|1\nS", &fd, "E p|1\nS"),
         (&harmless, "P |SELECT fd() FROM x\nB p|\nS", &fd, "E p|1\nS"),
+        (&harmless, &behind_another("P |SELECT fd() FROM h\nB p|\nE p|1"), &fd, "E p|1\nS"),
+        (&harmless, &behind_another("P |SELECT fd() FROM h\nB p|"), &fd, "E p|1\nS"),
+        (&harmless, &behind_another("Q DECLARE p CURSOR FOR SELECT fd() FROM h"), &fd, "E p|1\nS"),
         (&harmless, &unnamed, &fd, "E |1\nS"),
         (&harmless, "P |SELECT fd() FROM h\nB p|\nE p|1\nS", &fd, "Q FETCH p"),
         (&harmless, "P |SELECT fd() FROM h\nB p|\nS", &fd, "Q FETCH p"),
@@ -217,6 +225,48 @@ fn what_was_bound_before_does_not_run_what_was_put_in_its_place() -> Result<()> 
             true => client.query("ROLLBACK PREPARED 'p'")?,
             false => client.query("ROLLBACK")?,
         };
+    }
+    Ok(())
+}
+
+/// The same that comes while the change is being committed, for long, and so waits for its end.
+#[test]
+fn what_was_bound_before_waits_for_code_that_is_being_replaced() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let mut second = Client::connect(&cluster.nodes()[1])?;
+    let (harmless, fd) = (function("fd", ""), function("fd", WRITES));
+    let suspended = "P |SELECT fd() FROM h\nB p|\nE p|1\nS";
+    let bound = "P |SELECT fd() FROM h\nB p|\nS";
+    let declared = "Q DECLARE p CURSOR FOR SELECT fd() FROM h";
+    let point = one("SELECT v FROM x WHERE k = 7");
+    for (before, after) in [
+        (suspended, "E p|1\nS".to_owned()),
+        (suspended, format!("{point}E p|1\nS")),
+        (suspended, "Q FETCH p".to_owned()),
+        (bound, "E p|1\nS".to_owned()),
+        (declared, "E p|1\nS".to_owned()),
+        (declared, "Q FETCH p".to_owned()),
+    ] {
+        make_h(&mut admin, &harmless)?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query("BEGIN")?;
+        conversation::hold(&mut client, before)?;
+        let changer = Client::connect(&cluster.endpoint())?;
+        vote_slowly(&mut second, true)?;
+        let changed = meanwhile(changer, format!("Q {fd}"));
+        std::thread::sleep(Duration::from_millis(400));
+        let asked = meanwhile(client, after.clone());
+        std::thread::sleep(Duration::from_millis(400));
+        ensure!(!asked.is_finished() && !changed.is_finished(), "{before}, {after}: it is held");
+        vote_slowly(&mut second, false)?;
+        let (changed, _) = joined(changed)?;
+        ensure!(!changed.iter().any(|line| line.starts_with("Error")), "{changed:#?}");
+        let (said, mut client) = joined(asked)?;
+        ensure!(said.iter().any(|line| line.starts_with("Error")), "{before}, {after}: {said:#?}");
+        ensure!(refused_rightly(&said), "{before}, {after}: {said:#?}");
+        client.query("ROLLBACK")?;
+        nothing_was_written(&cluster, &format!("{before}, {after}"), &said)?;
     }
     Ok(())
 }

@@ -442,7 +442,7 @@ fn hold_all_beside(changes: Changes) -> Result<()> {
     let seconds = number_from_environment(SECONDS, SECONDS_DEFAULT);
     let seed = number_from_environment(SEED, rand::random::<u32>().into());
     println!("{SEED}={seed} {SECONDS}={seconds}");
-    let cluster = TestCluster::start_with(servers::durable(2)?, Switches::default())?;
+    let mut cluster = TestCluster::start_with(servers::durable(2)?, Switches::default())?;
     let plain = servers::start(1)?;
     let (gateway, plain) = (cluster.endpoint(), servers::endpoint(&plain, 0));
     set_up(&mut Client::connect(&gateway)?, false)?;
@@ -472,6 +472,9 @@ fn hold_all_beside(changes: Changes) -> Result<()> {
         }
         Ok(changed)
     });
+    if changed.is_err() {
+        cluster.leave_unaudited("what is wrong is said with the conversation");
+    }
     let changed = changed.with_context(|| format!("{SEED}={seed} {SECONDS}={seconds}"))?;
     let (cases, refused) = (cases.into_inner(), refused.into_inner());
     println!("{cases} conversations, {refused} of them told to retry, beside {changed} changes");

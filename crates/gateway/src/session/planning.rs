@@ -106,6 +106,8 @@ impl Session {
         }
         self.tx.activity.widen_plan();
         if self.tx.registry.cluster.publisher.is_at_rest() {
+            // Changes that the flight had nothing to do with have passed it by.
+            self.tx.refresh_catalog();
             return Ok(());
         }
         // The change may have looked already what the flight uses, and not wait for it.
@@ -166,7 +168,12 @@ impl Session {
         self.tx.activity.end_plan();
         match self.tx.transaction.failed {
             true => Ok(()),
-            false => self.tx.begin_in_sight(Waits::AskingNobody).await,
+            false => {
+                self.tx.begin_in_sight(Waits::AskingNobody).await?;
+                // By which it is judged whether it may go on: it may have waited for a change's end.
+                self.tx.refresh_catalog();
+                Ok(())
+            }
         }
     }
 
