@@ -271,6 +271,97 @@ fn what_was_bound_before_waits_for_code_that_is_being_replaced() -> Result<()> {
     Ok(())
 }
 
+/// A node keeps what it has read of functions until its transaction gets a lock that it does not have. What has come
+/// to do less, and is not asked about any more, is not run there as it was before.
+#[test]
+fn what_a_node_remembers_of_code_is_not_run_unasked() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let (harmless, fd) = (function("fd", ""), function("fd", WRITES));
+    let overload = format!(
+        "CREATE OR REPLACE FUNCTION ov(int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN {WRITES} RETURN 5; END $$"
+    );
+    let with_overloads =
+        format!("{harmless}; {}", function("ov", "").replace("ov()", "ov(bigint)"));
+    let insert = "INSERT INTO h VALUES (3, fd()) RETURNING v";
+    let held = "DECLARE c CURSOR WITH HOLD FOR SELECT fd() FROM h";
+    let deferred = deferred();
+    let point = one("SELECT v FROM h WHERE id = 1");
+    let one_of = |sql: &str| one(sql) + "S";
+    for (setup, evil, uses, undo, then) in [
+        (&with_overloads, &fd, "SELECT fd()", &harmless, "Q SELECT fd()".to_owned()),
+        (&with_overloads, &fd, "SELECT fd()", &harmless, one_of("SELECT fd()")),
+        (
+            &with_overloads,
+            &fd,
+            "SELECT fd()",
+            &harmless,
+            format!("{point}{}", one_of("SELECT fd()")),
+        ),
+        (&with_overloads, &fd, "SELECT fd()", &harmless, format!("{point}--\n{}", one_of(insert))),
+        (&with_overloads, &fd, "SELECT fd()", &harmless, format!("Q {insert}")),
+        (&with_overloads, &fd, "SELECT fd()", &harmless, format!("Q {held}\n--\nQ FETCH c")),
+        (
+            &with_overloads,
+            &fd,
+            "SELECT fd()",
+            &harmless,
+            "Q EXPLAIN ANALYZE SELECT fd()".to_owned(),
+        ),
+        (
+            &with_overloads,
+            &overload,
+            "SELECT ov(1)",
+            &"DROP FUNCTION ov(int)".to_owned(),
+            "Q SELECT ov(1)".to_owned(),
+        ),
+        (
+            &with_overloads,
+            &overload,
+            "SELECT ov(1)",
+            &"DROP FUNCTION ov(int)".to_owned(),
+            one_of("SELECT ov(1)"),
+        ),
+        (
+            &deferred,
+            &trigger(WRITES),
+            "INSERT INTO h VALUES (3, 3); SET CONSTRAINTS ALL IMMEDIATE",
+            &trigger(""),
+            "Q INSERT INTO h VALUES (4, 4)".to_owned(),
+        ),
+    ] {
+        for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ", ""] {
+            make_h(&mut admin, setup)?;
+            admin.query(evil)?;
+            let mut client = Client::connect(&cluster.endpoint())?;
+            let what = format!("{begin}: {uses}, then {undo}, then {then}");
+            let said = match begin {
+                // In a flight, which is a transaction of its node.
+                "" => {
+                    ensure!(client.query(uses).is_err(), "{what}");
+                    conversation::hold(&mut client, &format!("{point}H"))?;
+                    std::thread::sleep(Duration::from_millis(50));
+                    admin.query(undo)?;
+                    if then.starts_with('Q') {
+                        continue;
+                    }
+                    conversation::hold(&mut client, &then)?
+                }
+                begin => {
+                    client.query(&format!("{begin}; SAVEPOINT s"))?;
+                    ensure!(client.query(uses).is_err(), "{what}");
+                    client.query("ROLLBACK TO s")?;
+                    admin.query(undo)?;
+                    conversation::hold(&mut client, &format!("{then}\n--\nQ COMMIT"))?
+                }
+            };
+            ensure!(!said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+            nothing_was_written(&cluster, &what, &said)?;
+        }
+    }
+    Ok(())
+}
+
 /// A schema gets another name, or a role does not see one any more, while a flight of the role's waits whose next
 /// statement names a table that is in two schemas.
 #[test]

@@ -400,7 +400,7 @@ impl Run<'_> {
                 }
                 cleared = subject.query(&clear);
             }
-            cleared?;
+            cleared.with_context(|| format!("{text}, then {clear}; {found:#?}"))?;
         }
         Ok(())
     }

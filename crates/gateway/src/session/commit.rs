@@ -428,6 +428,7 @@ impl Session {
         let committed = how == Ended::Committed;
         let ended = std::mem::take(&mut self.tx.transaction);
         self.tx.activity.note_nodes(0);
+        self.tx.forget_noticed();
         let may_change_scope = ended.may_change_scope();
         let Transaction {
             mode,

@@ -282,19 +282,24 @@ impl Session {
         // application, so a reader that looks the other way round may see neither.
         if !self.tx.registry.cluster.authority.in_application.is_shown_by(node)
             || !self.tx.registry.cluster.availability.is_open(node)
+            || (!is_outside && self.tx.must_notice(node))
             || (is_write && is_outside && !self.tx.registry.cluster.authority.rooms.may_pass())
             || !self.link_at_once(node)
         {
             return None;
         }
         let may_be_replaced = self.tx.residue.anything;
+        let joins = !is_outside && !self.tx.transaction.used.contains(&node);
+        if joins {
+            self.tx.note_noticed(node);
+        }
         let link = self.tx.links.get_mut(&node).filter(|link| link.is_ready())?;
         if let Kind::Execution { number, .. } = &flight.kind
             && (may_be_replaced || link.known.look(*number) != Lookup::There)
         {
             return None;
         }
-        if !is_outside && !self.tx.transaction.used.contains(&node) {
+        if joins {
             link.put_begin_before(&self.tx.transaction.begin_sql(Entrance::default()));
             self.tx.transaction.used.insert(node);
             self.tx.transaction.record(node, flight.access);

@@ -21,6 +21,7 @@ use tutti_sql::plan::{
 use tutti_wire::error_fields::ErrorFields;
 
 use super::planning::{GLANCE, canceled, read_duration};
+use super::scope::NOTICE;
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
@@ -56,6 +57,22 @@ impl TransactionContext {
         node: NodeId,
         access: Access,
     ) -> Result<&mut Link, Failure> {
+        self.enlist_for_flight(node, access).await?;
+        // A flight may have answers due that come before.
+        if !self.flight.contains_key(&node) && self.must_notice(node) {
+            self.note_noticed(node);
+            self.links.at(&node).put_silent(NOTICE);
+        }
+        Ok(self.links.at(&node))
+    }
+
+    /// The same for messages of a client's flight: whether the node must first take notice of what others have
+    /// changed is the caller's business.
+    pub(crate) async fn enlist_for_flight(
+        &mut self,
+        node: NodeId,
+        access: Access,
+    ) -> Result<&mut Link, Failure> {
         self.writes += u64::from(access == Access::Write);
         self.link(node).await?;
         if self.transaction.is_open() {
@@ -78,6 +95,9 @@ impl TransactionContext {
             }
             let imports = uses && self.ensure_snapshot_of(&[node]).await?;
             let ticket = uses && self.ensure_tickets(node).await?;
+            if joins && !self.flight.contains_key(&node) {
+                self.note_noticed(node);
+            }
             if joins || uses {
                 self.enter(node, joins, imports, ticket).await?;
             }
@@ -552,6 +572,7 @@ impl TransactionContext {
     pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
+        self.forget_noticed();
         self.tell_silently(ended.nodes.keys().copied(), "COMMIT").await
     }
 

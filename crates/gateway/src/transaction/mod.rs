@@ -23,7 +23,7 @@ mod plan_keys;
 pub(crate) mod planning;
 pub(crate) mod processes;
 mod resume;
-mod scope;
+pub(crate) mod scope;
 pub(crate) mod settings;
 pub(crate) mod state;
 
@@ -71,6 +71,9 @@ pub(crate) struct TransactionContext {
     pub(crate) process_id: i32,
     /// How many statements that may write its nodes were sent.
     pub(crate) writes: u64,
+    /// Nodes where something is open, and what was published when their backends last took notice of what others
+    /// had changed.
+    pub(crate) noticed: Vec<(NodeId, Arc<Catalog>)>,
     /// What it is doing, for others to see.
     pub(crate) activity: Arc<Activity>,
     /// Which backends work for it.
@@ -169,6 +172,7 @@ impl TransactionContext {
             process_id,
             workers,
             writes: 0,
+            noticed: Vec::new(),
             permit: None,
             links: Links::default(),
             bindings: BTreeMap::new(),

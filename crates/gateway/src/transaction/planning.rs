@@ -26,6 +26,7 @@ use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
 use crate::transaction::TransactionContext;
 use crate::transaction::moment::{LateCalls, Moment};
+use crate::transaction::scope::NOTICE;
 
 /// How long a statement waits while a schema change is committed and read.
 pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);
@@ -270,10 +271,19 @@ impl TransactionContext {
         if !self.begin_to_end(Waits::AsOnANode).await? {
             return Ok(());
         }
-        match self.refuse_late_calls(&self.registry.cluster.catalog()) {
-            Err(failure) if self.leaves_code_to_its_end().await? => Err(failure),
-            _ => Ok(()),
+        if let Err(failure) = self.refuse_late_calls(&self.registry.cluster.catalog())
+            && self.leaves_code_to_its_end().await?
+        {
+            return Err(failure);
         }
+        self.refresh_catalog();
+        for node in self.transaction.writers().collect::<Vec<_>>() {
+            if self.must_notice(node) {
+                self.note_noticed(node);
+                self.link(node).await?.put_silent(NOTICE);
+            }
+        }
+        Ok(())
     }
 
     /// The same outside of a transaction, before the Sync by which a node commits: it cannot be asked whether such

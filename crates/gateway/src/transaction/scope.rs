@@ -3,24 +3,52 @@
 //! Owns: refreshing the name scope when something may have changed it.
 //! Never: plans.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tutti_sql::catalog::{NameScope, NodeId};
+use tutti_sql::catalog::{Catalog, NameScope, NodeId};
 use tutti_sql::plan::Access;
 
 use crate::client::failure::Failure;
 use crate::transaction::settings::{CommitMode, IdleTimeouts};
 use crate::transaction::state::Isolation;
-use crate::transaction::{Characteristics, Mode, TransactionContext};
+use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 
-/// Makes a server notice, within a transaction too, which names others have changed: it does so when it gets a
-/// lock that it does not have, and keeps its search path otherwise. This is the lock of the TOAST table of
+/// Makes a server notice, within a transaction too, which names and functions others have changed: it does so when it
+/// gets a lock that it does not have, and otherwise keeps its search path, and calls what it has read before. This is the lock of the TOAST table of
 /// pg_seclabel, which no statement has.
-const NOTICE_NAMES: &str =
+pub(crate) const NOTICE: &str =
     "SELECT pg_catalog.pg_relation_size('3598'::pg_catalog.regclass, 'main'::pg_catalog.text)";
 
 impl TransactionContext {
+    /// From here on what is open on this node began with what is published now.
+    pub(crate) fn note_noticed(&mut self, node: NodeId) {
+        match self.noticed.iter_mut().find(|(known, _)| *known == node) {
+            Some((_, catalog)) => catalog.clone_from(&self.catalog),
+            None => self.noticed.push((node, self.catalog.clone())),
+        }
+    }
+
+    /// Whether a statement that is planned by what is published now might call, on this node, what was there before:
+    /// a transaction is open that began then, or took notice then.
+    pub(crate) fn must_notice(&self, node: NodeId) -> bool {
+        let is_older = |(known, catalog): &(NodeId, Arc<Catalog>)| {
+            *known == node && !Arc::ptr_eq(catalog, &self.catalog)
+        };
+        self.noticed.iter().any(is_older)
+            && !self.catalog.is_solo()
+            && !self.transaction.failed
+            // It takes a snapshot, which may be still to be imported.
+            && (!self.transaction.is_open()
+                || self.transaction.used.contains(&node) || self.level() == Level::ReadCommitted)
+    }
+
+    /// Nothing is open any more.
+    pub(crate) fn forget_noticed(&mut self) {
+        self.noticed.clear();
+    }
+
     /// Which node this session prefers where any will do: one it has used in this transaction, else
     /// one that spreads sessions over nodes, of those that may be read.
     pub(crate) fn any_node(&self) -> NodeId {
@@ -59,7 +87,7 @@ impl TransactionContext {
                 self.enlist(NodeId::HOME, Access::Read).await?
             }
         };
-        let mut rows = link.query(&format!("{NOTICE_NAMES}; {sql}")).await?;
+        let mut rows = link.query(&format!("{NOTICE}; {sql}")).await?;
         if !rows.is_empty() {
             rows.remove(0);
         }
@@ -97,7 +125,7 @@ impl TransactionContext {
             // What is sent to nodes where the transaction has been is to mean the same there.
             let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
             for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
-                self.enlist(node, Access::Read).await?.query(NOTICE_NAMES).await?;
+                self.enlist(node, Access::Read).await?.query(NOTICE).await?;
             }
         }
         Ok(())

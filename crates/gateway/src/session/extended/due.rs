@@ -31,6 +31,8 @@ pub(super) enum Expect {
     DescribePortal,
     /// Rows and what ends them.
     Execute,
+    /// The same of a statement of the gateway's own.
+    SilentExecute,
     /// An answer of the gateway's own that is sent when its turn comes; else it is undone.
     Own(BytesMut, Undo),
 }

@@ -20,10 +20,15 @@ use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::session::Session;
 use crate::transaction::Mode;
+use crate::transaction::scope::NOTICE;
 use crate::transaction::state::Isolation;
 
 /// Name of the portal in which one of the gateway's statements runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
+
+/// Name of the statement and portal by which a node takes notice of what others have changed, inside a client's
+/// flight: the client's own unnamed ones stay.
+const NOTICES: &str = "tutti notice";
 
 /// What to do where an answer has not come yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,6 +44,14 @@ pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
     put_bind(out, OWN_PORTAL, "", &Arguments::default());
     put_execute(out, OWN_PORTAL, 0);
     put_close(out, Target::Portal, OWN_PORTAL);
+}
+
+fn put_notice(out: &mut BytesMut) {
+    put_parse(out, NOTICES, NOTICE, &[]);
+    put_bind(out, NOTICES, NOTICES, &Arguments::default());
+    put_execute(out, NOTICES, 0);
+    put_close(out, Target::Portal, NOTICES);
+    put_close(out, Target::Statement, NOTICES);
 }
 
 impl Session {
@@ -74,9 +87,23 @@ impl Session {
             self.read_ready(node).await?;
             self.tx.flight.remove(&node);
         }
-        self.tx.enlist(node, access).await?.begin_flight();
+        self.tx.enlist_for_flight(node, access).await?.begin_flight();
         self.pipeline.node = Some(node);
+        let is_first = !self.tx.flight.contains_key(&node);
         self.tx.flight.entry(node).or_insert(false);
+        if is_first && !self.tx.transaction.is_open() {
+            self.tx.note_noticed(node);
+        } else if self.tx.must_notice(node) {
+            self.tx.note_noticed(node);
+            put_notice(self.tx.links.at(&node).connection().outgoing());
+            self.pipeline.expects.extend([
+                Expect::SilentParse(None),
+                Expect::SilentBind,
+                Expect::SilentExecute,
+                Expect::SilentClose,
+                Expect::SilentClose,
+            ]);
+        }
         Ok(())
     }
 
@@ -240,7 +267,8 @@ impl Session {
                 | Expect::SilentBind
                 | Expect::DescribeStatement { .. }
                 | Expect::DescribePortal
-                | Expect::Execute => (),
+                | Expect::Execute
+                | Expect::SilentExecute => (),
             }
         }
     }
@@ -298,7 +326,9 @@ impl Session {
                 (b'S', _) => self.client.report_setting(link, &frame)?,
                 (b'1', Expect::SilentParse(_))
                 | (b'2', Expect::SilentBind)
-                | (b'3', Expect::SilentClose) => return Ok(true),
+                | (b'3', Expect::SilentClose)
+                | (b'C', Expect::SilentExecute) => return Ok(true),
+                (b'D', Expect::SilentExecute) => (),
                 (b'1', Expect::Parse(..)) | (b'2', Expect::Bind) => {
                     out.extend_from_slice(frame.as_bytes());
                     return Ok(true);

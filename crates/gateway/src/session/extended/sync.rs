@@ -168,6 +168,7 @@ impl Session {
             // ReadyForQuery is read here in any case: errors are answered before it.
             let ready = self.read_ready(node).await;
             self.tx.flight.clear();
+            self.forget_flight();
             self.pipeline.node = None;
             return drained.and(ready);
         }
@@ -217,6 +218,14 @@ impl Session {
                 outcome = outcome.and(ready);
             }
         }
+        self.forget_flight();
         outcome
+    }
+
+    /// Nodes have been sent a Sync: what was open there outside of a transaction is not any more.
+    fn forget_flight(&mut self) {
+        if !self.tx.transaction.is_open() {
+            self.tx.forget_noticed();
+        }
     }
 }
