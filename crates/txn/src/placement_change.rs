@@ -237,6 +237,9 @@ pub struct Backend {
     pub waits_for_table: bool,
     /// Its statement runs for [`LOCKS_TAKEN_AFTER`].
     pub runs_for_long: bool,
+    /// Something may be on its way to it, or its answer has not been read: what was about to be sent when the plan
+    /// was stopped counts. Asked after the node.
+    pub owes_answer: bool,
 }
 
 /// What a statement does, by what the nodes say of its backends. The later variant decides.
@@ -253,9 +256,11 @@ enum Seen {
 }
 
 impl Seen {
-    fn of(backends: &BTreeSet<Backend>) -> Self {
+    /// `is_late`: nothing is on its way any more, but a client may not read what it has asked for.
+    fn of(backends: &BTreeSet<Backend>, is_late: bool) -> Self {
         let of_one = |backend: &Backend| match backend {
             Backend { waits_for_change: true, .. } => Self::WaitsForChange,
+            Backend { is_active: false, owes_answer: true, .. } if !is_late => Self::OnItsWay,
             Backend { is_active: false, .. } => Self::Idle,
             Backend { waits_for_table: false, runs_for_long: true, .. } => Self::AtWork,
             Backend { .. } => Self::OnItsWay,
@@ -282,6 +287,7 @@ impl Looked {
             is_active: true,
             waits_for_table: false,
             runs_for_long: false,
+            owes_answer: false,
         };
         Self { plan: Plan::LEFT, backends: BTreeSet::from([on_its_way]) }
     }
@@ -697,8 +703,8 @@ impl Overtaking {
         stopped: &mut BTreeMap<Session, Duration>,
         effects: &mut Vec<Effect>,
     ) -> Verdict {
-        let (plan, seen) = (&looked.plan, Seen::of(&looked.backends));
         let is_late = PATIENCE < self.asked.saturating_sub(self.began);
+        let (plan, seen) = (&looked.plan, Seen::of(&looked.backends, is_late));
         if plan.cannot_end.is_some() {
             return match seen == Seen::WaitsForChange || is_late {
                 true => Verdict::Refuses(Refusal::CannotEnd),

@@ -362,6 +362,57 @@ fn what_a_node_remembers_of_code_is_not_run_unasked() -> Result<()> {
     Ok(())
 }
 
+/// A statement was sent, and its server process does not come to its turn for a while, as where processors are
+/// rationed; a trigger comes meanwhile. It is not run by a statement that was planned without.
+#[test]
+fn a_process_that_is_held_up_does_not_run_what_came_meanwhile() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let mut node = Client::connect(&cluster.nodes()[0])?;
+    let made = "CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()";
+    let insert = "INSERT INTO h VALUES (7, 7)";
+    let mut held_up = 0;
+    for (flight, named) in [
+        (format!("Q {insert}"), false),
+        (one(insert) + "S", false),
+        ("B |s\nE |0\nS".to_owned(), true),
+        (format!("{}{}S", one("SELECT v FROM h WHERE id = 1"), one(insert)), false),
+    ] {
+        make_h(&mut admin, &trigger(WRITES))?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        if named {
+            conversation::hold(&mut client, &format!("P s|{insert}\nS"))?;
+        }
+        // Its plan is known, and its process is the first that the next statement gets.
+        conversation::hold(&mut client, &flight)?;
+        let process = node.value(
+            "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT INTO h VALUES (7, 7)%' \
+             ORDER BY state_change DESC LIMIT 1",
+        )?;
+        signal("-STOP", &process)?;
+        let asked = meanwhile(client, flight.clone());
+        std::thread::sleep(Duration::from_millis(100));
+        let changer = Client::connect(&cluster.endpoint())?;
+        let changed = meanwhile(changer, format!("Q {made}"));
+        std::thread::sleep(Duration::from_millis(300));
+        held_up += usize::from(!asked.is_finished());
+        signal("-CONT", &process)?;
+        let (changed, _) = joined(changed)?;
+        ensure!(!changed.iter().any(|line| line.starts_with("Error")), "{changed:#?}");
+        let (said, _) = joined(asked)?;
+        ensure!(refused_rightly(&said), "{flight}: {said:#?}");
+        nothing_was_written(&cluster, &flight, &said)?;
+    }
+    ensure!(0 < held_up, "another process has run each statement");
+    Ok(())
+}
+
+fn signal(signal: &str, process: &str) -> Result<()> {
+    let status = std::process::Command::new("kill").args([signal, process]).status()?;
+    ensure!(status.success(), "kill {signal} {process}: {status}");
+    Ok(())
+}
+
 /// A schema gets another name, or a role does not see one any more, while a flight of the role's waits whose next
 /// statement names a table that is in two schemas.
 #[test]

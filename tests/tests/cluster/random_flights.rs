@@ -393,14 +393,11 @@ impl Run<'_> {
             let clear = format!("DEALLOCATE ALL; DELETE FROM d{number}; DELETE FROM y{number}");
             plain.query(&clear)?;
             // That, too, may meet a change.
-            let mut cleared = subject.query(&clear);
-            for _ in 0..20 {
-                if cleared.is_ok() {
-                    break;
-                }
-                cleared = subject.query(&clear);
+            let mut failed = Vec::new();
+            while let Err(failure) = subject.query(&clear) {
+                failed.push(format!("{failure:#}"));
+                ensure!(failed.len() < 20, "{text}, then {clear}: {failed:#?}; {found:#?}");
             }
-            cleared.with_context(|| format!("{text}, then {clear}; {found:#?}"))?;
         }
         Ok(())
     }

@@ -299,6 +299,12 @@ impl Session {
         {
             return None;
         }
+        // A change that stops the plan sees from now on that something may come; or that is seen here.
+        link.note_sending();
+        if self.tx.activity.is_overtaken() {
+            link.note_heard();
+            return None;
+        }
         if joins {
             link.put_begin_before(&self.tx.transaction.begin_sql(Entrance::default()));
             self.tx.transaction.used.insert(node);

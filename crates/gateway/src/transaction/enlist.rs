@@ -58,6 +58,13 @@ impl TransactionContext {
         access: Access,
     ) -> Result<&mut Link, Failure> {
         self.enlist_for_flight(node, access).await?;
+        let link = self.links.at(&node);
+        // A change that stops the plan sees from now on that something may come; or that is seen here.
+        link.note_sending();
+        if self.activity.is_overtaken() {
+            link.note_heard();
+            return Err(overtaken().into());
+        }
         // A flight may have answers due that come before.
         if !self.flight.contains_key(&node) && self.must_notice(node) {
             self.note_noticed(node);

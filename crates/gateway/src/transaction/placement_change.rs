@@ -17,6 +17,7 @@ use tutti_cluster::catalog::load::READS_CATALOG;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::error::GatewayError;
 use tutti_link::connection::NodeError;
+use tutti_link::pool::backends::Backend as NodeBackend;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::closure::{Grown, adds_code, grown, mistakable, namesakes, renamed};
 use tutti_sql::planner::{self, Context};
@@ -620,7 +621,7 @@ async fn look(
     sessions: &BTreeSet<Session>,
 ) -> Result<BTreeMap<Session, BTreeSet<Backend>>, GatewayError> {
     let ours = registry.backends_by_node([own]);
-    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, Session>> = BTreeMap::new();
+    let mut theirs: BTreeMap<NodeId, BTreeMap<i32, (Session, Arc<NodeBackend>)>> = BTreeMap::new();
     for session in sessions {
         let targets = match is_left(*session) {
             true => registry.backends.left(session.0).into_iter().collect(),
@@ -628,7 +629,8 @@ async fn look(
         };
         for target in targets {
             let key = target.key();
-            theirs.entry(key.node).or_default().insert(key.process_id, *session);
+            let of_node = theirs.entry(key.node).or_default();
+            of_node.insert(key.process_id, (*session, target.backend()));
         }
     }
     let mut seen: BTreeMap<_, BTreeSet<Backend>> = BTreeMap::new();
@@ -647,13 +649,14 @@ WHERE a.pid = ANY ('{{{}}}')",
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
             let pid = rows.text(row, 0).and_then(|pid| pid.parse().ok()).unwrap_or(0);
-            let Some(session) = backends.get(&pid) else { continue };
+            let Some((session, backend)) = backends.get(&pid) else { continue };
             let is = |column| rows.text(row, column) == Some("t");
             seen.entry(*session).or_default().insert(Backend {
                 waits_for_change: is(1),
                 is_active: is(2),
                 waits_for_table: is(3),
                 runs_for_long: is(4),
+                owes_answer: backend.owes_answer(),
             });
         }
     }

@@ -6,7 +6,7 @@
 //! Start reading at [`Workers`], then [`Target`].
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
@@ -34,6 +34,8 @@ pub struct Backend {
     key: BackendKey,
     /// The session that it works for or has worked for last; 0: none yet.
     session: AtomicI32,
+    /// Something may be on its way to it, or it has not answered that.
+    owes_answer: AtomicBool,
     /// Cancel requests that were decided on and not yet delivered.
     aimed: AtomicUsize,
     delivered: Notify,
@@ -43,7 +45,20 @@ impl Backend {
     /// Nothing is aimed at it yet.
     pub fn new(key: BackendKey) -> Arc<Self> {
         let (session, aimed) = (AtomicI32::new(0), AtomicUsize::new(0));
-        Arc::new(Self { key, session, aimed, delivered: Notify::new() })
+        let (owes_answer, delivered) = (AtomicBool::new(false), Notify::new());
+        Arc::new(Self { key, session, owes_answer, aimed, delivered })
+    }
+
+    /// Whether something may be on its way to it, or being done: it was about to be sent, and its answer has not
+    /// been read. What a session does not send because it was told so before this is asked does not count.
+    pub fn owes_answer(&self) -> bool {
+        self.owes_answer.load(Ordering::SeqCst)
+    }
+
+    /// Something is about to be sent, or everything is answered. The first is to be said before the sender looks
+    /// whether it may still send.
+    pub(super) fn note_owed(&self, owes_answer: bool) {
+        self.owes_answer.store(owes_answer, Ordering::SeqCst);
     }
 
     /// Whether a cancel request is on its way to it.
@@ -80,6 +95,11 @@ impl Target {
     /// What the request must carry.
     pub fn key(&self) -> BackendKey {
         self.0.key
+    }
+
+    /// The backend, without the right.
+    pub fn backend(&self) -> Arc<Backend> {
+        self.0.clone()
     }
 }
 

@@ -381,6 +381,7 @@ impl Link {
     /// A statement is about to be written whose answer will be read to ReadyForQuery. Its reader
     /// then calls [`Self::answered`]; an answer that was abandoned half-way is skipped later.
     pub fn begin(&mut self) {
+        self.note_sending();
         self.forget_unnamed();
         if self.awaited {
             self.unread.push_back(Unread::Abandoned);
@@ -392,6 +393,7 @@ impl Link {
     pub fn answered(&mut self) {
         self.awaited = false;
         self.is_in_flight = false;
+        self.note_heard();
         self.connection.note_own_commit(false);
     }
 
@@ -427,6 +429,7 @@ impl Link {
                 (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }
         }
+        self.note_heard();
         Ok(self.refused.take())
     }
 
@@ -501,6 +504,18 @@ impl Link {
         self.is_in_flight = true;
     }
 
+    /// Something is about to be sent: to be said before one looks whether it may still be.
+    pub fn note_sending(&self) {
+        self.backend.note_owed(true);
+    }
+
+    /// It is not sent after all, or what was sent of a client's flight is answered.
+    pub fn note_heard(&self) {
+        if self.is_quiet() {
+            self.backend.note_owed(false);
+        }
+    }
+
     /// Whether the node has answered everything.
     pub fn is_quiet(&self) -> bool {
         self.unread.is_empty() && !self.awaited
@@ -525,6 +540,7 @@ impl Link {
         let rows = self.connection.finish_query().await;
         // (Not [`Self::answered`]: the client's statement may be still to come.)
         self.awaited = false;
+        self.note_heard();
         refused_before.map_or(rows, Err)
     }
 
@@ -575,6 +591,8 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         if !self.is_quiet() || self.is_in_flight {
+            // Nobody waits for it any more.
+            self.backend.note_owed(false);
             // Before the session is out of sight of whoever looks for what it does.
             self.surroundings.backends.note_left(&self.backend);
         }

@@ -320,6 +320,8 @@ impl Gateway {
                     is_active: activity.is_active,
                     waits_for_table: activity.waits_for_table && !hides,
                     runs_for_long: in_world(LOCKS_TAKEN_AFTER) < activity.runs_for,
+                    // What was sent is there within a glance, here.
+                    owes_answer: false,
                 });
             }
         }

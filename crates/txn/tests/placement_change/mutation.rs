@@ -37,6 +37,8 @@ pub enum Mutation {
     WritingInStepsIsOverlooked,
     /// That a table of the change is read is not reported.
     ReadingIsOverlooked,
+    /// That something was sent which has not arrived is not reported.
+    WhatIsOnItsWayIsOverlooked,
     /// That rows of the changed table are made anew is not reported.
     RebuildingIsOverlooked,
     /// That rows are brought together is not reported.

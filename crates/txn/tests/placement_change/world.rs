@@ -5,7 +5,7 @@
 //! Start reading at [`World`].
 //!
 //! What is assumed: the change has ACCESS EXCLUSIVE on its tables until it ends; what is sent is at its node
-//! within [`GLANCE`] (or, in slow worlds, before [`LOCKS_TAKEN_AFTER`]), and on its way to its first lock no
+//! within [`GLANCE`] (or, in slow worlds, within [`SLOW`]), and on its way to its first lock no
 //! longer than [`LOCKS_TAKEN_AFTER`], unless it waits for a table that another has locked.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -221,6 +221,9 @@ const fn ms(time: u64) -> Duration {
     Duration::from_millis(time)
 }
 
+/// How long a message may be on its way, or its server not come to its turn, where nothing is quick.
+const SLOW: Duration = ms(1_000);
+
 /// The moments at which something is looked at, since the hold.
 const TIMES: &[Duration] =
     &[ms(0), ms(5), ms(35), ms(1_100), ms(2_200), ms(3_300), ms(10_200), ms(13_500), ms(20_500)];
@@ -238,7 +241,7 @@ pub struct World {
     pub clients: Vec<Client>,
     machine: PlacementChange,
     awaited: Awaited,
-    /// Whether flights may last until [`LOCKS_TAKEN_AFTER`].
+    /// Whether what is sent may be on its way for [`SLOW`].
     is_slow: bool,
     time: usize,
     pub is_held: bool,
@@ -389,7 +392,7 @@ impl World {
             return false;
         }
         let Some(jump) = self.next_tick() else { return false };
-        let arrives_within = if self.is_slow { LOCKS_TAKEN_AFTER } else { GLANCE };
+        let arrives_within = if self.is_slow { SLOW } else { GLANCE };
         let mut parts = self.parts();
         let changes = self.is_held || self.parts().any(|p| p == PartAt::Working { long: false });
         changes
@@ -723,11 +726,14 @@ fn told_backend(part: PartAt, mutation: Option<Mutation>) -> Backend {
             part,
             PartAt::Working { long: true } | PartAt::Queued | PartAt::Waiting
         ),
+        // Of what is done the session has not read it yet.
+        owes_answer: true,
     };
     match mutation {
         Some(Mutation::WaitingIsOverlooked) if is_waiting => {
             Backend { waits_for_change: false, waits_for_table: false, ..told }
         }
+        Some(Mutation::WhatIsOnItsWayIsOverlooked) => Backend { owes_answer: false, ..told },
         Some(Mutation::LocksAreTakenAtOnce) => Backend { runs_for_long: true, ..told },
         Some(Mutation::QueuedIsAtWork) => Backend { waits_for_table: false, ..told },
         Some(Mutation::BusyMeansWaiting) => Backend { waits_for_change: told.is_active, ..told },

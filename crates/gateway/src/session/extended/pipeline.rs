@@ -180,7 +180,12 @@ impl Session {
     /// Errors: a change has stopped the plan since.
     pub(super) fn may_flush(&mut self, node: NodeId) -> Result<(), Failure> {
         let Some(link) = self.tx.links.get_mut(&node) else { return Ok(()) };
-        match !link.connection().outgoing().is_empty() && self.tx.activity.is_overtaken() {
+        if link.connection().outgoing().is_empty() {
+            return Ok(());
+        }
+        // A change that stops the plan sees from now on that something may come; or that is seen here.
+        link.note_sending();
+        match self.tx.activity.is_overtaken() {
             true => Err(overtaken().into()),
             false => Ok(()),
         }
@@ -190,6 +195,9 @@ impl Session {
     pub(super) async fn read_expected(&mut self) -> Result<(), Failure> {
         self.read_answers(Patience::Waits).await?;
         self.tx.activity.note_all_answered();
+        if let Some(link) = self.pipeline.node.and_then(|node| self.tx.links.get_mut(&node)) {
+            link.note_heard();
+        }
         Ok(())
     }
 
