@@ -362,6 +362,123 @@ fn what_a_node_remembers_of_code_is_not_run_unasked() -> Result<()> {
     Ok(())
 }
 
+/// A function reads a replicated table, or a view of it, which every node can answer; that is moved, or its name
+/// comes to mean another, before a portal or cursor goes on that calls the function, or a transaction ends that has
+/// left such a call.
+#[test]
+fn what_code_reads_is_what_it_was_when_its_caller_was_bound() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let (portal, fetch) = ("P |SELECT g(v) FROM h\nB p|\nE p|1\nS", "Q FETCH p");
+    let cursor = "Q DECLARE p CURSOR FOR SELECT g(v) FROM h\n--\nQ FETCH p";
+    let held = "Q DECLARE p CURSOR WITH HOLD FOR SELECT g(v) FROM h";
+    let view = "CREATE OR REPLACE VIEW rv AS SELECT k, v FROM x";
+    let code = "CREATE OR REPLACE VIEW rv AS SELECT k, writes() AS v FROM r";
+    let swap = "ALTER TABLE r RENAME TO r_old; ALTER TABLE x RENAME TO r";
+    let first = "CREATE TABLE first.r (k int, v int) DISTRIBUTE BY HASH (k)";
+    for (reads, change) in [
+        ("r", "SELECT tutti_distribute('r', 'k')"),
+        ("rv", view),
+        ("rv", code),
+        ("r", swap),
+        ("r", first),
+    ] {
+        for (before, after) in [
+            (portal, "E p|1\nS"),
+            (portal, fetch),
+            (cursor, fetch),
+            (cursor, "E p|1\nS"),
+            (held, "Q COMMIT"),
+            ("Q INSERT INTO h VALUES (5, 5)", "Q COMMIT"),
+        ] {
+            make_h(&mut admin, "DROP TABLE IF EXISTS x, r, r_old CASCADE")?;
+            admin.query(
+                "DROP SCHEMA IF EXISTS first CASCADE; CREATE SCHEMA first;
+                 CREATE TABLE x (k int, v int) DISTRIBUTE BY HASH (k);
+                 INSERT INTO x SELECT n, 100 * n FROM generate_series(1, 40) n;
+                 CREATE TABLE r (k int, v int) DISTRIBUTE BY REPLICATED;
+                 INSERT INTO r SELECT n, n FROM generate_series(1, 20) n;
+                 CREATE VIEW rv AS SELECT k, v FROM r",
+            )?;
+            admin.query(&function("writes", WRITES))?;
+            let g = format!(
+                "CREATE OR REPLACE FUNCTION g(i int) RETURNS int LANGUAGE plpgsql AS \
+                 $$ BEGIN IF i > 1 THEN RETURN (SELECT sum(v) FROM {reads}); END IF; RETURN i; END $$"
+            );
+            admin.query(&g)?;
+            let tf = trigger("RAISE NOTICE '%', g(2);");
+            admin.query(&format!(
+                "{tf}; CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED \
+                 FOR EACH ROW EXECUTE FUNCTION tf()"
+            ))?;
+            let what = format!("{before}; {change}; {after}");
+            for change in [change, "CREATE TABLE u (k int) DISTRIBUTE BY HASH (k); DROP TABLE u"] {
+                let mut client = Client::connect(&cluster.endpoint())?;
+                client.query("SET search_path = first, public; BEGIN")?;
+                let said = conversation::hold(&mut client, before)?;
+                ensure!(!said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+                let changer = Client::connect(&cluster.endpoint())?;
+                let (changed, _) = joined(meanwhile(changer, format!("Q {change}")))?;
+                ensure!(!changed.iter().any(|line| line.starts_with("Error")), "{changed:#?}");
+                let said = conversation::hold(&mut client, after)?;
+                let is_refused = said.iter().any(|line| line.starts_with("Error"));
+                ensure!(is_refused != change.contains("TABLE u"), "{what}: {change}: {said:#?}");
+                ensure!(refused_rightly(&said), "{what}: {said:#?}");
+                drop(client);
+                nothing_was_written(&cluster, &what, &said)?;
+                if is_refused {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A statement of node 1 is at work, and comes to a further table by a foreign key, or for a row of a partition, when
+/// that has a trigger which writes tables of several nodes.
+#[test]
+fn what_comes_to_a_table_later_does_not_run_what_it_has_got_meanwhile() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let on =
+        |what: &str| format!("CREATE TRIGGER t BEFORE {what} FOR EACH ROW EXECUTE FUNCTION tf()");
+    let insert = "INSERT INTO parts VALUES (1, 1), (3, 3) ON CONFLICT DO NOTHING";
+    for (lock, statement, change) in [
+        (
+            "UPDATE parent SET v = v WHERE id = 1",
+            "DELETE FROM parent WHERE id = 1",
+            on("DELETE ON child"),
+        ),
+        ("INSERT INTO parts VALUES (1, 1)", insert, on("INSERT ON part2")),
+    ] {
+        admin.query("DROP TABLE IF EXISTS child, parent, parts CASCADE")?;
+        make_h(&mut admin, &trigger(WRITES).replace("RETURN new", "RETURN coalesce(new, old)"))?;
+        admin.query(
+            "CREATE TABLE parent (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME;
+             INSERT INTO parent SELECT n, n FROM generate_series(1, 9) n;
+             CREATE TABLE child (id int REFERENCES parent ON DELETE CASCADE, v int) DISTRIBUTE BY HOME;
+             INSERT INTO child SELECT n, n FROM generate_series(1, 9) n;
+             CREATE TABLE parts (id int, v int) PARTITION BY LIST (id) DISTRIBUTE BY HOME;
+             CREATE TABLE part1 PARTITION OF parts FOR VALUES IN (1, 2);
+             CREATE TABLE part2 PARTITION OF parts FOR VALUES IN (3, 4);
+             CREATE UNIQUE INDEX ON part1 (id)",
+        )?;
+        let mut locker = Client::connect(&cluster.endpoint())?;
+        locker.query(&format!("BEGIN; {lock}"))?;
+        let client = Client::connect(&cluster.endpoint())?;
+        let asked = meanwhile(client, format!("Q {statement}"));
+        ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(2))?, "{statement}");
+        std::thread::sleep(Duration::from_millis(100));
+        admin.query(&change)?;
+        locker.query("COMMIT")?;
+        let (said, _) = joined(asked)?;
+        ensure!(refused_rightly(&said), "{statement}: {said:#?}");
+        nothing_was_written(&cluster, statement, &said)?;
+    }
+    Ok(())
+}
+
 /// A statement was sent, and its server process does not come to its turn for a while, as where processors are
 /// rationed; a trigger comes meanwhile. It is not run by a statement that was planned without.
 #[test]

@@ -43,7 +43,8 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
      WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         AND d.refclassid = 'pg_extension'::regclass),
     (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid
-        AND (d.of_text IS NULL OR d.of_text = tutti.text_of(p.oid))), array_to_string(p.proconfig, ' ')
+        AND (d.of_text IS NULL OR d.of_text = tutti.text_of(p.oid))), array_to_string(p.proconfig, ' '),
+    p.prosecdef
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384
@@ -442,6 +443,7 @@ fn read_function(
         schema: answer.text(row, 1)?.to_owned(),
         name: answer.text(row, 2)?.to_owned(),
         path: answer.optional(row, 10).map(read_path),
+        is_definer: answer.boolean(row, 14)?,
         types,
         takes_one: answer.boolean(row, 9)?,
         body,

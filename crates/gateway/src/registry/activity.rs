@@ -56,6 +56,8 @@ pub struct Activity {
     /// Further statements were sent after the one whose answer comes next: they are part of the plan, and
     /// begin on their node without the gateway.
     sends_ahead: AtomicBool,
+    /// It may come to further tables while it is at work.
+    comes_later: AtomicBool,
     /// The plan commits before it ends, and what it has done is not asked: what was proven of it
     /// must hold until then.
     unasked: Mutex<Option<Arc<Unasked>>>,
@@ -108,6 +110,16 @@ const OVERTAKEN_UNSENT: u8 = 4;
 const REWRITTEN_MESSAGE: &str = "could not read a table that was rewritten behind the snapshot";
 const OVERTAKEN_MESSAGE: &str =
     "could not run the statement as planned, for the placement of a table has changed meanwhile";
+
+/// Whether a statement may come to one of its tables after it has begun its work: by code, or as what it writes is
+/// written with others.
+fn comes_later(concerns: Option<&Arc<Concerns>>, writes: bool) -> bool {
+    concerns.is_some_and(|concerns| match &concerns.relations {
+        // Code reads others than the text names.
+        None => writes || concerns.calls_users(),
+        Some(relations) => writes && 1 < relations.len(),
+    })
+}
 
 /// What a client is told whose statement was overtaken, if it cannot be run again.
 pub fn overtaken() -> ErrorFields {
@@ -217,6 +229,7 @@ impl Activity {
         self.plans.store(self.plans.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Ordered by the store of `plan`.
         self.sends_ahead.store(false, Ordering::Relaxed);
+        self.comes_later.store(false, Ordering::Relaxed);
         self.is_joined.store(false, Ordering::Relaxed);
         self.is_limited.store(false, Ordering::SeqCst);
         self.is_unasked.store(false, Ordering::SeqCst);
@@ -235,9 +248,10 @@ impl Activity {
     }
 
     /// The plan that is about to be carried out depends on this; `None`: on anything. Nothing that was sent
-    /// before is unanswered.
-    pub fn note_concerns(&self, concerns: Option<&Arc<Concerns>>) {
+    /// before is unanswered. `writes`: it may.
+    pub fn note_concerns(&self, concerns: Option<&Arc<Concerns>>, writes: bool) {
         self.is_unasked.store(false, Ordering::SeqCst);
+        self.comes_later.store(comes_later(concerns, writes), Ordering::SeqCst);
         self.limit(&mut self.locked_concerns(), concerns.cloned());
     }
 
@@ -256,7 +270,8 @@ impl Activity {
 
     /// The flight's next statement depends on this; `None`: on anything. What those before it depend on is
     /// kept.
-    pub fn join_concerns(&self, next: Option<&Arc<Concerns>>) {
+    pub fn join_concerns(&self, next: Option<&Arc<Concerns>>, writes: bool) {
+        self.comes_later.fetch_or(comes_later(next, writes), Ordering::SeqCst);
         let mut concerns = self.locked_concerns();
         let joined = match self.is_joined.swap(true, Ordering::SeqCst) {
             false => next.cloned(),
@@ -293,6 +308,11 @@ impl Activity {
     /// Whether statements were sent together.
     pub fn sends_ahead(&self) -> bool {
         self.sends_ahead.load(Ordering::SeqCst)
+    }
+
+    /// Whether what is at work may come to further tables that the plan depends on.
+    pub fn comes_later(&self) -> bool {
+        self.comes_later.load(Ordering::SeqCst)
     }
 
     /// What the plan is known to depend on.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
-use tutti_sql::closure::grown;
+use tutti_sql::closure::{grown, turned};
 use tutti_sql::plan::{Access, Concerns, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
@@ -234,7 +234,7 @@ impl TransactionContext {
     /// What code means now.
     pub(crate) fn moment(&self) -> Moment {
         let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
-        Moment { catalog: self.catalog.clone(), path_changes }
+        Moment { catalog: self.catalog.clone(), path_changes, scope_changes: self.scope_changes }
     }
 
     /// Errors: 40001 if code that is called has come to do more than it did then.
@@ -247,20 +247,24 @@ impl TransactionContext {
         if old.catalog.is_solo() {
             return Ok(());
         }
-        let changed_sight = self.registry.path_changes.load(Ordering::SeqCst) != old.path_changes;
-        let grown = grown(&old.catalog, new, changed_sight);
-        if grown.is_empty() || !concerns.is_none_or(|concerns| concerns.may_call(&grown)) {
-            return Ok(());
+        let others_see = self.registry.path_changes.load(Ordering::SeqCst) != old.path_changes;
+        if let Some(detail) = found_otherwise(old, new, others_see, concerns) {
+            let message =
+                "could not go on with a statement that may call code which was changed meanwhile";
+            return Err(ErrorFields::error("40001", message)
+                .with(b'D', detail)
+                .with(b'H', "The transaction might succeed if retried.")
+                .into());
         }
-        let message =
-            "could not go on with a statement that may call code which was changed meanwhile";
-        Err(ErrorFields::error("40001", message)
-            .with(
-                b'D',
-                "A function, operator or type that it uses has come to do more than look at its arguments.",
-            )
-            .with(b'H', "The transaction might succeed if retried.")
-            .into())
+        let sees_otherwise = self.scope_changes != old.scope_changes;
+        match sees_otherwise && found_otherwise(old, new, true, concerns).is_some() {
+            false => Ok(()),
+            true => Err(Failure::unsupported(
+                "going on with a statement that may call other code since its session sees other schemas",
+                "By the search path or role of now a function of it may mean others, or other tables.",
+                "Change these before it is bound or declared.",
+            )),
+        }
     }
 
     /// Before a COMMIT at which code may run that the transaction's statements have left for it: deferred
@@ -270,6 +274,9 @@ impl TransactionContext {
     pub(crate) async fn begin_late_calls(&mut self) -> Result<(), Failure> {
         if !self.begin_to_end(Waits::AsOnANode).await? {
             return Ok(());
+        }
+        if self.must_look_at_scope() {
+            self.refresh_scope().await?;
         }
         if let Err(failure) = self.refuse_late_calls(&self.registry.cluster.catalog())
             && self.leaves_code_to_its_end().await?
@@ -306,7 +313,7 @@ impl TransactionContext {
         let Some(late) = self.unseen_late_calls() else { return Ok(false) };
         let concerns = late.concerns.clone();
         self.begin_in_sight(waits).await?;
-        self.activity.note_concerns(Some(&concerns));
+        self.activity.note_concerns(Some(&concerns), true);
         Ok(true)
     }
 
@@ -365,7 +372,7 @@ impl TransactionContext {
     /// As [`Activity::note_concerns`](crate::registry::activity::Activity::note_concerns), of a statement with this
     /// access.
     pub(crate) fn note_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
-        self.activity.note_concerns(concerns);
+        self.activity.note_concerns(concerns, access == Access::Write);
         if access == Access::Write {
             self.note_late_calls(concerns);
         }
@@ -374,7 +381,7 @@ impl TransactionContext {
     /// As [`Activity::join_concerns`](crate::registry::activity::Activity::join_concerns), of a statement with this
     /// access.
     pub(crate) fn join_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
-        self.activity.join_concerns(concerns);
+        self.activity.join_concerns(concerns, access == Access::Write);
         if access == Access::Write {
             self.note_late_calls(concerns);
         }
@@ -544,6 +551,30 @@ impl TransactionContext {
             }
         }
     }
+}
+
+/// Whether what is called or read by code is not what it was then, and what.
+fn found_otherwise(
+    old: &Moment,
+    new: &Catalog,
+    changed_sight: bool,
+    concerns: Option<&Concerns>,
+) -> Option<&'static str> {
+    let old = &*old.catalog;
+    if std::ptr::eq(old, new) && !changed_sight {
+        return None;
+    }
+    let grown = grown(old, new, changed_sight);
+    if !grown.is_empty() && concerns.is_none_or(|concerns| concerns.may_call(&grown)) {
+        return Some(
+            "A function, operator or type that it uses has come to do more than look at its arguments.",
+        );
+    }
+    // Its own tables are locked since; those that code reads are not.
+    let reads_others = concerns.is_none_or(|it| it.calls_users() && it.relations.is_none());
+    (reads_others && turned(old, new, changed_sight)).then_some(
+        "A table or view that a function of it may read is elsewhere, is another, or runs more code than before.",
+    )
 }
 
 /// What a transaction is told that uses a table which was moved after its snapshot.

@@ -32,7 +32,7 @@ impl TransactionContext {
         let Plan::Data(DataPlan::Cursor { name: Some(name), close: false }) = &planned.plan else {
             return Ok(own);
         };
-        let of_query = match (self.cursors.get(name), self.portals.get_mut(name)) {
+        let of_query = match (self.cursors.get(name), self.portals.get(name)) {
             (Some(cursor), _) if cursor.has_all_rows() => return Ok(own),
             (Some(cursor), _) => {
                 self.refuse_moved_since(&cursor.then.catalog)?;
@@ -40,8 +40,12 @@ impl TransactionContext {
                 cursor.concerns.clone()
             }
             (None, Some(Portal::Node { bound: Some(bound), runs, .. })) => {
-                let (bound, ran) = (bound.clone(), std::mem::replace(runs, true));
-                self.refuse_bound_otherwise(&bound, bound.begins(ran))?
+                let (bound, ran) = (bound.clone(), *runs);
+                let of_query = self.refuse_bound_otherwise(&bound, bound.begins(ran))?;
+                if let Some(Portal::Node { runs, .. }) = self.portals.get_mut(name) {
+                    *runs = true;
+                }
+                of_query
             }
             (None, _) => return Ok(own),
         };

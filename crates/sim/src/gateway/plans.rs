@@ -83,7 +83,7 @@ impl Activity {
             rebuilds_changed: false,
             brings_checked: false,
             may_call_grown: false,
-            sends_ahead: false,
+            may_come_to_more: false,
         }
     }
 

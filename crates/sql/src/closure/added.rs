@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::search::{Search, Writing};
-use crate::catalog::{Catalog, NameScope, Relation, RelationKind};
+use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{Attached, Code, FIRST_USER_OID, WrittenWith, events};
 
 /// Whether by `new` one of these relations has code that it does not have by `old` and that is not
@@ -61,6 +61,43 @@ pub fn renamed(old: &Catalog, new: &Catalog) -> BTreeSet<u32> {
     let before = old.relations.values().flat_map(HashMap::values);
     let gone: BTreeSet<u32> = before.filter(|it| !has_its_name(it)).map(|it| it.oid).collect();
     find(new, &gone).into_keys().collect()
+}
+
+/// Whether code that was planned with `old`, and looks relations up when it comes to them, finds by `new` that one is
+/// elsewhere, is another one or of another definition, or runs code by itself that it did not. `changed_sight`:
+/// sessions may see other schemas than before.
+pub fn turned(old: &Catalog, new: &Catalog, changed_sight: bool) -> bool {
+    let is_other = |before: &Arc<Relation>| {
+        let named = new.relations.get(&before.schema).and_then(|of| of.get(&before.name));
+        named.is_some_and(|after| {
+            let is_mapped_anew = match after.placement {
+                Placement::Hash { map, .. } | Placement::Async { map, .. } => {
+                    old.maps.get(&map) != new.maps.get(&map)
+                }
+                _ => false,
+            };
+            (after.oid, &after.placement, &after.kind)
+                != (before.oid, &before.placement, &before.kind)
+                || is_mapped_anew
+        })
+    };
+    if old.relations.values().flat_map(HashMap::values).any(is_other) {
+        return true;
+    }
+    // Made, dropped or renamed: relations of other schemas that have the name may be meant, or not any more.
+    let oids = |of: &Catalog| -> BTreeSet<u32> {
+        of.relations.values().flat_map(HashMap::values).map(|relation| relation.oid).collect()
+    };
+    let (before, after) = (oids(old), oids(new));
+    let mut named = renamed(old, new);
+    named.extend(before.symmetric_difference(&after));
+    if !mistakable(old, new, &named).is_empty() {
+        return true;
+    }
+    if changed_sight && !(namesakes(old).is_empty() && namesakes(new).is_empty()) {
+        return true;
+    }
+    adds_code(old, new, &before.intersection(&after).copied().collect())
 }
 
 /// Relations whose names others have, too, in other schemas: which one a statement means rests on the schemas

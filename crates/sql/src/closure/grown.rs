@@ -128,10 +128,21 @@ fn reach_of(catalog: &Catalog, scope: &NameScope, add: impl FnOnce(&mut Search<'
 }
 
 fn is_same(one: &FunctionCode, other: &FunctionCode) -> bool {
-    let FunctionCode { schema, name, path, types, takes_one, body, uses, hides, declared } = one;
+    let FunctionCode {
+        schema,
+        name,
+        path,
+        is_definer,
+        types,
+        takes_one,
+        body,
+        uses,
+        hides,
+        declared,
+    } = one;
     // A body that was not read again is the same.
     (Arc::ptr_eq(body, &other.body) || *body == other.body)
         && (schema, name, path, types) == (&other.schema, &other.name, &other.path, &other.types)
-        && (takes_one, uses, hides, declared)
-            == (&other.takes_one, &other.uses, &other.hides, &other.declared)
+        && (is_definer, takes_one, uses, hides, declared)
+            == (&other.is_definer, &other.takes_one, &other.uses, &other.hides, &other.declared)
 }

@@ -8,7 +8,7 @@
 //! opaque piece: what may be set or undone counts of all.
 //! Start reading at [`Search::finish`].
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use pg_query::protobuf::Token;
@@ -59,6 +59,9 @@ type Path = usize;
 const SESSION: Path = 0;
 /// Names that PostgreSQL itself has written: whatever is not in `pg_catalog` is qualified.
 const EXACT: Path = 1;
+
+/// Of so many schemas it is tried what they would mean to a function that runs as its owner.
+const OWNERS_SCHEMAS_MAX: usize = 32;
 
 /// See the module's documentation.
 pub(crate) struct Search<'a> {
@@ -339,6 +342,29 @@ impl<'a> Search<'a> {
         self.reach.hides |= function.hides;
         self.uses(&function.uses, path, Some(&name));
         self.body(&function.body, path, &name);
+        let depends_on_role =
+            function.path.as_ref().is_none_or(|own| own.iter().any(|schema| schema == "$user"));
+        if function.is_definer && depends_on_role {
+            self.as_owner(&function.body, path, &name);
+        }
+    }
+
+    /// What a function may come to that runs as its owner: by the session's search path that may be any schema
+    /// before the others, "$user" among them.
+    fn as_owner(&mut self, body: &Body, path: Path, name: &str) {
+        let relations = self.catalog.relations.keys();
+        let functions = self.code.functions.values().map(|function| &function.schema);
+        let mut others: BTreeSet<String> = relations.chain(functions).cloned().collect();
+        others.retain(|schema| !self.paths[path].contains(schema));
+        if OWNERS_SCHEMAS_MAX < others.len() {
+            return self.opaque(name, "runs as its owner, who may see other schemas");
+        }
+        for schema in others {
+            let mut wanted = vec![schema];
+            wanted.extend(self.paths[path].iter().cloned());
+            let path = self.known_path(wanted);
+            self.body(body, path, name);
+        }
     }
 
     fn path_of(&mut self, own: &[String]) -> Path {
@@ -347,6 +373,10 @@ impl<'a> Search<'a> {
             // Whose schema that is, only the session knows.
             wanted.extend(self.paths[SESSION].iter().cloned());
         }
+        self.known_path(wanted)
+    }
+
+    fn known_path(&mut self, wanted: Vec<String>) -> Path {
         let known = self.paths.iter().skip(EXACT + 1).position(|path| *path == wanted);
         known.map_or_else(
             || {

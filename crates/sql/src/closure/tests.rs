@@ -235,6 +235,7 @@ impl World {
             schema: schema.to_owned(),
             name: name.to_owned(),
             path: None,
+            is_definer: false,
             types: Vec::new(),
             takes_one: true,
             body: Arc::new(Body::of_function(language, text, false, None)),

@@ -74,6 +74,8 @@ pub struct FunctionCode {
     pub name: String,
     /// The search path that it sets for itself.
     pub path: Option<Vec<String>>,
+    /// It runs as its owner, who may see other schemas by the same search path.
+    pub is_definer: bool,
     /// Types of its arguments and its result.
     pub types: Vec<u32>,
     /// It can be called with one argument, and so be written as if it were a column.

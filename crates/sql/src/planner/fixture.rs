@@ -195,6 +195,7 @@ fn code() -> Code {
             schema: "public".to_owned(),
             name: name.to_owned(),
             path: None,
+            is_definer: false,
             types: Vec::new(),
             takes_one: false,
             body: Arc::new(Body::of_function(language, body, false, None)),

@@ -94,7 +94,7 @@ impl Script {
             rebuilds_changed: self.rebuilds,
             brings_checked: self.brings,
             may_call_grown: self.calls,
-            sends_ahead: self.is_flight,
+            may_come_to_more: self.is_flight,
         }
     }
 
@@ -606,7 +606,7 @@ impl World {
             Some(Mutation::ReadingIsOverlooked) => plan.uses_changed = false,
             Some(Mutation::RebuildingIsOverlooked) => plan.rebuilds_changed = false,
             Some(Mutation::BroughtRowsAreOverlooked) => plan.brings_checked = false,
-            Some(Mutation::FlightsAreOverlooked) => plan.sends_ahead = false,
+            Some(Mutation::FlightsAreOverlooked) => plan.may_come_to_more = false,
             Some(Mutation::CallsAreOverlooked) => plan.may_call_grown = false,
             _ => (),
         }
