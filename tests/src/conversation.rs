@@ -91,6 +91,17 @@ pub fn told(frame: &Frame) -> Result<String> {
     })
 }
 
+/// The messages that a text without flights and pauses means.
+///
+/// Errors: it is not in the language.
+pub fn messages(text: &str) -> Result<BytesMut> {
+    let mut out = BytesMut::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        put_line(&mut out, line)?;
+    }
+    Ok(out)
+}
+
 /// Holds a conversation and gives all that the server said, line by line.
 ///
 /// Errors: the session is lost; the text is not in the language.

@@ -362,6 +362,167 @@ fn what_a_node_remembers_of_code_is_not_run_unasked() -> Result<()> {
     Ok(())
 }
 
+/// A FETCH that is refused has not run the portal: behind a savepoint it is judged anew.
+#[test]
+fn a_portal_whose_fetch_was_refused_has_not_run() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for text in [
+        "INSERT INTO moves SELECT n, 1 FROM generate_series(101, 120) n RETURNING id",
+        "UPDATE moves SET v = 1 RETURNING id",
+    ] {
+        admin.query(
+            "DROP TABLE IF EXISTS moves; CREATE TABLE moves (id int, v int) DISTRIBUTE BY HOME;
+             INSERT INTO moves SELECT n, n FROM generate_series(1, 20) n",
+        )?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query("BEGIN")?;
+        conversation::hold(&mut client, &format!("P |{text}\nB p|\nS\n--\nQ SAVEPOINT s"))?;
+        admin.query("SELECT tutti_distribute('moves', 'id')")?;
+        let said = conversation::hold(&mut client, "Q FETCH p\n--\nQ ROLLBACK TO s")?;
+        ensure!(said.iter().any(|line| line == "Error 40001"), "{text}: {said:#?}");
+        let said = conversation::hold(&mut client, "E p|0\nS\n--\nQ COMMIT")?;
+        ensure!(said.iter().any(|line| line == "Error 40001"), "{text}: {said:#?}");
+        let rows = admin.value("SELECT count(*) FROM moves WHERE v <> 1 OR id = 1")?;
+        ensure!(rows == "20", "{text}: {rows}, {said:#?}");
+    }
+    Ok(())
+}
+
+/// The session's own search path changes what functions mean, or read, by the time that a portal, a cursor or its
+/// transaction's end calls them.
+#[test]
+fn what_is_bound_calls_no_other_code_by_a_path_that_was_set_since() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE SCHEMA other; CREATE TABLE r (id int, v int) DISTRIBUTE BY REPLICATED;
+         CREATE TABLE other.r (id int, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO r SELECT n, n FROM generate_series(1, 20) n;
+         INSERT INTO other.r SELECT n, 100 * n FROM generate_series(1, 40) n",
+    )?;
+    let portal = "P |SELECT g(v) FROM h\nB p|\nE p|1\nS";
+    let cursor = "Q DECLARE p CURSOR FOR SELECT g(v) FROM h\n--\nQ FETCH p";
+    for body in ["RETURN fd();", "RETURN (SELECT sum(v) FROM r);"] {
+        make_h(&mut admin, &function("fd", ""))?;
+        admin.query(&function("other.fd", WRITES))?;
+        let g = format!("FUNCTION g(i int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN {body} END $$");
+        admin.query(&format!("CREATE OR REPLACE {g}"))?;
+        admin.query(&trigger("PERFORM g(1);"))?;
+        admin.query(
+            "CREATE CONSTRAINT TRIGGER t AFTER INSERT ON h DEFERRABLE INITIALLY DEFERRED \
+             FOR EACH ROW EXECUTE FUNCTION tf()",
+        )?;
+        let inserted = "Q INSERT INTO h VALUES (3, 3)";
+        for set in [
+            "SET search_path = other, public",
+            "SELECT set_config('search_path', 'other, public', true)",
+            "DO 'BEGIN SET LOCAL search_path = other, public; END'",
+        ] {
+            for (before, after) in [
+                (portal, "E p|1\nS"),
+                (portal, "Q FETCH p"),
+                (cursor, "E p|1\nS"),
+                (cursor, "Q FETCH p"),
+                (inserted, "Q COMMIT"),
+                (inserted, "Q SET CONSTRAINTS ALL IMMEDIATE"),
+            ] {
+                let what = format!("{body} {before}, {set}, {after}");
+                let mut client = Client::connect(&cluster.endpoint())?;
+                client.query("BEGIN")?;
+                let said = conversation::hold(&mut client, &format!("{before}\n--\nQ {set}"))?;
+                ensure!(!said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+                let said = conversation::hold(&mut client, after)?;
+                ensure!(said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+                ensure!(refused_rightly(&said), "{what}: {said:#?}");
+                drop(client);
+                nothing_was_written(&cluster, &what, &said)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// SET CONSTRAINTS runs what was deferred, as a COMMIT does.
+#[test]
+fn constraints_that_are_set_immediate_run_no_code_that_was_replaced() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for set in [
+        "Q SET CONSTRAINTS ALL IMMEDIATE",
+        "Q SET CONSTRAINTS t IMMEDIATE",
+        "P |SET CONSTRAINTS ALL IMMEDIATE\nB |\nE |0\nS",
+        "Q SAVEPOINT s; RELEASE s; SET CONSTRAINTS ALL IMMEDIATE",
+    ] {
+        for is_own in [false, true] {
+            make_h(&mut admin, &deferred())?;
+            let mut client = Client::connect(&cluster.endpoint())?;
+            client.query("BEGIN; INSERT INTO h VALUES (3, 3)")?;
+            match is_own {
+                true => client.query(&trigger(WRITES))?,
+                false => admin.query(&trigger(WRITES))?,
+            };
+            let said = conversation::hold(&mut client, &format!("{set}\n--\nQ COMMIT"))?;
+            ensure!(said.iter().any(|line| line.starts_with("Error")), "{set}: {said:#?}");
+            ensure!(refused_rightly(&said), "{set}: {said:#?}");
+            nothing_was_written(&cluster, set, &said)?;
+        }
+    }
+    Ok(())
+}
+
+/// A client pauses in the middle of its COPY, which calls a function that another session replaces: the gateway ends
+/// the COPY, for its node would heed nothing before more data come.
+#[test]
+fn a_copy_that_pauses_is_ended_as_others_are() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for flight in ["Q COPY h FROM STDIN\nd 5\t5", "P |COPY h FROM STDIN\nB |\nE |0\nd 5\t5"] {
+        make_h(&mut admin, &trigger(""))?;
+        admin.query("CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()")?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.send_bytes(&conversation::messages(flight)?)?;
+        std::thread::sleep(Duration::from_millis(200));
+        admin.query(&trigger(WRITES))?;
+        let rest = if flight.starts_with('Q') { "d 6\t6\nc" } else { "d 6\t6\nc\nS" };
+        client.send_bytes(&conversation::messages(rest)?)?;
+        let mut said = Vec::new();
+        while !said.last().is_some_and(|line: &String| line.starts_with("ReadyForQuery")) {
+            said.push(conversation::told(&client.receive()?)?);
+        }
+        ensure!(said.iter().any(|line| line == "Error 40001"), "{flight}: {said:#?}");
+        ensure!(client.value("SELECT count(*) FROM h WHERE id > 2")? == "0", "{flight}");
+        nothing_was_written(&cluster, flight, &said)?;
+    }
+    Ok(())
+}
+
+/// A function that runs as its owner, by a search path with "$user" in it, as the default is, calls and reads what its
+/// owner's schema has.
+#[test]
+fn a_function_that_runs_as_its_owner_is_read_as_its_owner_means_it() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE ROLE owner1 SUPERUSER; CREATE SCHEMA owner1;
+         CREATE TABLE r (id int, v int) DISTRIBUTE BY REPLICATED; INSERT INTO r VALUES (1, 1);
+         CREATE TABLE owner1.r (id int, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO owner1.r SELECT n, 100 * n FROM generate_series(1, 40) n",
+    )?;
+    admin.query(&function("fd", ""))?;
+    admin.query(&function("owner1.fd", WRITES))?;
+    for (name, body) in [("calls", "RETURN fd();"), ("reads", "RETURN (SELECT sum(v) FROM r);")] {
+        admin.query(&format!(
+            "CREATE FUNCTION {name}() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS \
+             $$ BEGIN {body} END $$; ALTER FUNCTION {name}() OWNER TO owner1"
+        ))?;
+        let said = conversation::hold(&mut admin, &format!("Q SELECT {name}()"))?;
+        ensure!(said.iter().any(|line| line == "Error 0A000"), "{name}: {said:#?}");
+        nothing_was_written(&cluster, name, &said)?;
+    }
+    Ok(())
+}
+
 /// A function reads a replicated table, or a view of it, which every node can answer; that is moved, or its name
 /// comes to mean another, before a portal or cursor goes on that calls the function, or a transaction ends that has
 /// left such a call.

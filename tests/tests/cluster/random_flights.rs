@@ -60,11 +60,10 @@ impl Changes {
             ("CREATE TABLE u (k int PRIMARY KEY, j int) DISTRIBUTE BY HASH (k)", "DROP TABLE u"),
             ("CREATE TABLE u (k int) DISTRIBUTE BY HOME", "DROP TABLE u"),
             ("ALTER TABLE other ADD COLUMN w int", "ALTER TABLE other DROP COLUMN w"),
+            ("SELECT tutti_distribute('moving', 'k')", "SELECT tutti_home('moving')"),
             ("CREATE VIEW uv AS SELECT k FROM other", "DROP VIEW uv"),
         ];
         let related = [
-            // A cursor's query, or a portal that has not run, might have come to it.
-            ("SELECT tutti_distribute('moving', 'k')", "SELECT tutti_home('moving')"),
             ("ALTER TABLE x ADD COLUMN w int", "ALTER TABLE x DROP COLUMN w"),
             ("ALTER TABLE h ADD COLUMN w int DEFAULT 7", "ALTER TABLE h DROP COLUMN w"),
             ("ALTER TABLE h DROP COLUMN spare", "ALTER TABLE h ADD COLUMN spare text"),

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tutti_link::Link;
 use tutti_link::net::stream::Stream;
@@ -73,6 +74,8 @@ pub struct Client {
     told: HashMap<String, String>,
     /// Reported settings as nodes have reported them since the last ReadyForQuery.
     reported: Vec<(String, String)>,
+    /// Notified when its session's statement is ended for the sake of others.
+    stops: Arc<Notify>,
     peer: SocketAddr,
     gate: Arc<Gate>,
     /// When it must have logged in.
@@ -104,6 +107,16 @@ impl Capture {
 
 impl Client {
     /// Takes over a socket, and the slot of its connection among those that are logging in.
+    /// From here on what it sends for a statement is waited for only until this is notified.
+    pub(crate) fn heed(&mut self, stops: Arc<Notify>) {
+        self.stops = stops;
+    }
+
+    /// See [`Self::heed`].
+    pub(crate) fn stops(&self) -> Arc<Notify> {
+        self.stops.clone()
+    }
+
     pub(crate) fn new(
         stream: TcpStream,
         peer: SocketAddr,
@@ -120,6 +133,7 @@ impl Client {
             sent: 0,
             told: HashMap::new(),
             reported: Vec::new(),
+            stops: Arc::default(),
             peer,
             deadline: Instant::now() + gate.patience(),
             gate,

@@ -289,6 +289,7 @@ pub(crate) async fn pump_copy_data(
     link: &mut Link,
     extended: bool,
 ) -> Result<(), Failure> {
+    let stops = client.stops();
     loop {
         let next = if client.has_frame() {
             client.next_frame().await?
@@ -299,6 +300,11 @@ pub(crate) async fn pump_copy_data(
             tokio::select! {
                 biased;
                 frame = client.next_frame() => frame?,
+                () = stops.notified() => {
+                    // The node answers that the statement was cancelled, as it is.
+                    put_copy_fail(link.connection().outgoing(), "the statement is ended for a change");
+                    return end_copy(link, extended).await;
+                }
                 answered = link.wait_for_anything() => {
                     answered?;
                     if is_refused(link) {

@@ -71,6 +71,8 @@ pub struct Activity {
     asked: AtomicBool,
     /// Wakes the session when it waits for its client.
     waker: AtomicWaker,
+    /// Ends a COPY whose node waits for the client's data, and heeds no cancel request until they come.
+    stops: Arc<Notify>,
     /// Cancels the statement while it waits in the gateway and not on a node.
     cancelled: Notify,
     /// The message at which that was last asked for.
@@ -194,6 +196,11 @@ impl Activity {
     fn ask_to_look_up(&self) {
         self.asked.store(true, Ordering::Release);
         self.waker.wake();
+    }
+
+    /// Notified whenever the statement is being cancelled because placements change.
+    pub(crate) fn stops(&self) -> Arc<Notify> {
+        self.stops.clone()
     }
 
     /// The current statement only reads, in a transaction of its own, and can be run again.
@@ -436,6 +443,7 @@ impl Activity {
     /// The statement that runs now is being cancelled because placements change.
     pub fn mark_overtaken(&self) {
         self.put_mark(Why::Overtaken);
+        self.stops.notify_waiters();
     }
 
     /// The same because rows that it may wait for go to other nodes.

@@ -70,6 +70,7 @@ impl Session {
         let (tx, secret) = TransactionContext::new(registry, identity, startup, renewal, stream);
         let pipeline = extended::Pipeline::default();
         let mut session = Self { tx, client, pipeline, next_statement: 0 };
+        session.client.heed(session.tx.activity.stops());
         match session.greet(secret).await {
             Ok(()) => {
                 session.return_links().await?;

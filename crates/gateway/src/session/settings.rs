@@ -118,6 +118,14 @@ impl Session {
                 }
             }
             Setting::SetConstraints { names, deferred } => {
+                if !deferred {
+                    // What was left to the end runs now.
+                    self.tx.begin_late_calls().await?;
+                    if self.tx.transaction.own_is_stale {
+                        Box::pin(self.executor().reload_own_catalog()).await?;
+                    }
+                    self.tx.refuse_own_late_calls().await?;
+                }
                 self.hold_local_settings("SET CONSTRAINTS", call);
                 let done =
                     self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;

@@ -35,7 +35,7 @@ impl TransactionContext {
         let of_query = match (self.cursors.get(name), self.portals.get(name)) {
             (Some(cursor), _) if cursor.has_all_rows() => return Ok(own),
             (Some(cursor), _) => {
-                self.refuse_moved_since(&cursor.then.catalog)?;
+                self.refuse_moved_since(&cursor.then.catalog, cursor.concerns.as_deref())?;
                 self.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
                 cursor.concerns.clone()
             }
@@ -62,7 +62,7 @@ impl TransactionContext {
         begins: bool,
     ) -> Result<Option<Arc<Concerns>>, Failure> {
         if begins || self.transaction.catalog_changed {
-            self.refuse_moved_since(&bound.then.catalog)?;
+            self.refuse_moved_since(&bound.then.catalog, bound.planned.concerns.as_deref())?;
         }
         if !begins {
             self.refuse_grown_since(&bound.then, bound.planned.concerns.as_deref())?;
@@ -83,10 +83,17 @@ impl TransactionContext {
     /// only made since is none that it uses, unless node 1 had all tables, and statements came to any.
     ///
     /// Errors: 40001 if a table was moved since.
-    pub(crate) fn refuse_moved_since(&self, old: &Arc<Catalog>) -> Result<(), Failure> {
-        let was_known =
-            |relation: &Arc<Relation>| old.is_solo() || as_it_was(relation, old).is_some();
-        refuse_if_moved(old, &self.catalog, was_known)
+    pub(crate) fn refuse_moved_since(
+        &self,
+        old: &Arc<Catalog>,
+        concerns: Option<&Concerns>,
+    ) -> Result<(), Failure> {
+        let relations = concerns.and_then(|concerns| concerns.relations.as_deref());
+        let may_be_used = |relation: &Arc<Relation>| match relations {
+            Some(relations) if !old.is_solo() => relations.contains(&relation.oid),
+            _ => old.is_solo() || as_it_was(relation, old).is_some(),
+        };
+        refuse_if_moved(old, &self.catalog, may_be_used)
     }
 
     /// Before what was bound or declared with an older catalog goes on: functions are looked up when they are

@@ -90,6 +90,7 @@ fn relations(statement: &Statement, reach: &Reach, context: &Context<'_>) -> Opt
     use pg_query::protobuf::{DropBehavior, ObjectType};
     let names_tables = match &statement.tree {
         NodeEnum::SelectStmt(_)
+        | NodeEnum::DeclareCursorStmt(_)
         | NodeEnum::InsertStmt(_)
         | NodeEnum::UpdateStmt(_)
         | NodeEnum::DeleteStmt(_)

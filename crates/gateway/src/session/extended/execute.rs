@@ -77,7 +77,7 @@ impl Session {
             let concerns = self.tx.refuse_bound_otherwise(bound, bound.begins(runs))?;
             self.tx.join_concerns(concerns.as_ref(), access);
         } else if self.tx.transaction.catalog_changed {
-            self.tx.refuse_moved_since(&bound.then.catalog)?;
+            self.tx.refuse_moved_since(&bound.then.catalog, bound.planned.concerns.as_deref())?;
         }
         self.tx.refuse_outside_block(&bound.statement)
     }

@@ -76,9 +76,23 @@ impl Session {
                 // sent.
                 self.tx.fail_transaction();
                 self.put_failure(*error).await?;
+                self.rest_after_failure();
                 // A client that has much more to send before its Sync may stop.
                 self.client.flush_early().await
             }
+        }
+    }
+
+    /// A flight that has failed runs nothing more, and its client may take its time with the Sync: no change waits
+    /// for it. (What is still written for a node must not be sent, for which the plan is remembered.)
+    fn rest_after_failure(&mut self) {
+        let nodes: Vec<_> = self.tx.flight.keys().copied().collect();
+        let is_unsent = nodes.iter().any(|node| {
+            let link = self.tx.links.get_mut(node);
+            link.is_some_and(|link| !link.connection().outgoing().is_empty())
+        });
+        if !is_unsent {
+            self.tx.activity.end_plan();
         }
     }
 
@@ -193,7 +207,7 @@ impl Session {
             Some(cursor) => {
                 let (node, access) = (cursor.node, Access::Write);
                 if !cursor.has_all_rows() {
-                    self.tx.refuse_moved_since(&cursor.then.catalog)?;
+                    self.tx.refuse_moved_since(&cursor.then.catalog, cursor.concerns.as_deref())?;
                     self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
                 }
                 Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
