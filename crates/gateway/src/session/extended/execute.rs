@@ -48,9 +48,6 @@ impl Session {
                     return Err(transaction_failed());
                 }
                 self.keep_portal(node, name, bound.as_deref(), runs).await?;
-                if let Some(Portal::Node { runs, .. }) = self.tx.portals.get_mut(name) {
-                    *runs = true;
-                }
                 self.execute_on_node(name, row_limit, node, access, copies).await
             }
             Portal::Empty => {
@@ -93,6 +90,9 @@ impl Session {
         self.tx.refuse_cursor_of_one_node()?;
         self.tx.wait_for_visible(node).await?;
         self.switch_to(node, access).await?;
+        if let Some(Portal::Node { runs, .. }) = self.tx.portals.get_mut(name) {
+            *runs = true;
+        }
         self.pipeline.wrote |= access == Access::Write;
         if self.tx.is_autocommit() && access == Access::Write && self.pipeline.in_progress.is_none()
         {

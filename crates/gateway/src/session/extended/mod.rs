@@ -105,7 +105,8 @@ impl Session {
         loop {
             let written = self.client.written();
             let taken = self.take_message_once(frame).await;
-            let is_untold = written == self.client.written() && self.has_sent_nothing();
+            // What the flight has sent before is answered, and was not of this plan.
+            let is_untold = written == self.client.written() && self.pipeline.expects.is_empty();
             if !is_untold || !self.is_unsent(&taken) {
                 return taken;
             }
