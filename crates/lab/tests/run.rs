@@ -126,6 +126,26 @@ fn money_over_a_region() {
     assert_eq!(line["parameters"]["distances"], "one-region", "{line}");
 }
 
+/// Records of 1000 characters pass a link whose bandwidth says how long 200 of them need at least, however fast or
+/// slow this machine is.
+#[test]
+fn little_bandwidth_makes_a_run_the_longer() {
+    const MBIT: f64 = 1.0;
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("narrow.toml"), dir.path().join("out"));
+    let text = format!(
+        "title = 'x'\n[system]\nkind = 'postgresql'\n[distances]\nclients_rtt_ms = 0\n\
+         bandwidth_mbit = {MBIT}\n[workload]\nkind = 'ycsb'\nmix = 'C'\nrecords = 1000\n\
+         [load]\nclients = [4]\ntransactions = 200\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let (line, _) = quick(&file, &out);
+    assert_eq!(line["clients"]["all"]["count"], 200, "{line}");
+    let least_s = 200.0 * 1_000.0 * 8.0 / (MBIT * 1e6);
+    assert!(least_s <= line["lasted_s"].as_f64().unwrap(), "{line}");
+    assert_eq!(line["parameters"]["distances"], "server 0 ms away, 1 Mbit/s", "{line}");
+}
+
 #[test]
 fn somebodys_endpoint_is_left_as_it_was_and_runs_are_carried_on_with() {
     let cluster = Cluster::create_temp_with(1, ServerOptions::default()).unwrap();

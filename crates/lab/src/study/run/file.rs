@@ -61,7 +61,7 @@ enum SpreadName {
     Plain,
 }
 
-/// How far things are apart: round trips, or a profile.
+/// How far things are apart: round trips with what every link has besides, or a profile.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct DistancesPart {
@@ -71,6 +71,10 @@ struct DistancesPart {
     nodes_rtt_ms: Option<f64>,
     /// Between a server and its standby.
     standby_rtt_ms: Option<f64>,
+    /// By how much a round trip is longer on average, on each of these links.
+    jitter_ms: Option<f64>,
+    /// What each of these links carries in each direction, all its connections together.
+    bandwidth_mbit: Option<f64>,
     profile: Option<String>,
 }
 
@@ -364,11 +368,17 @@ impl RunFile {
         }
     }
 
-    /// How far things are apart. Of a profile the round trips alone are taken: clients and the gateway are at its
-    /// first site, as are one PostgreSQL and node 1; the other servers are dealt out in turn.
+    /// How far things are apart. In a profile clients and the gateway are at the first site, as are one PostgreSQL
+    /// and node 1; the other servers are dealt out in turn. Its jitter and bandwidth are taken with its round trips.
     pub(super) fn distances(&self) -> anyhow::Result<Distances> {
-        let DistancesPart { clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms, profile } =
-            &self.distances;
+        let DistancesPart {
+            clients_rtt_ms,
+            nodes_rtt_ms,
+            standby_rtt_ms,
+            jitter_ms,
+            bandwidth_mbit,
+            profile,
+        } = &self.distances;
         if self.distances == DistancesPart::default() {
             return Ok(Distances::default());
         }
@@ -381,20 +391,35 @@ impl RunFile {
             System::Tutti { nodes } => usize::from(nodes),
             _ => 0,
         };
-        for (key, value) in [
-            ("clients_rtt_ms", clients_rtt_ms),
-            ("nodes_rtt_ms", nodes_rtt_ms),
-            ("standby_rtt_ms", standby_rtt_ms),
+        for (key, value, possible) in [
+            ("clients_rtt_ms", clients_rtt_ms, Stretch::RTT_MS),
+            ("nodes_rtt_ms", nodes_rtt_ms, Stretch::RTT_MS),
+            ("standby_rtt_ms", standby_rtt_ms, Stretch::RTT_MS),
+            ("jitter_ms", jitter_ms, Stretch::JITTER_MS),
+            ("bandwidth_mbit", bandwidth_mbit, Stretch::BANDWIDTH_MBIT),
         ] {
-            let is_possible = value.is_none_or(|ms| (0.0..=60_000.0).contains(&ms));
-            ensure!(is_possible, "distances.{key}: 0 to 60000");
-            ensure!(value.is_none() || profile.is_none(), "distances.{key}: not beside a profile");
+            let Some(value) = value else { continue };
+            let (least, most) = (possible.start(), possible.end());
+            ensure!(possible.contains(value), "distances.{key}: {least} to {most}, not {value}");
+            ensure!(profile.is_none(), "distances.{key}: not beside a profile");
         }
         ensure!(nodes_rtt_ms.is_none() || 0 < nodes, "distances.nodes_rtt_ms: only of a Tutti");
         let has_standby = system == System::PostgreSqlWithStandby;
         ensure!(standby_rtt_ms.is_none() || has_standby, "distances.standby_rtt_ms: no standby");
         let Some(profile) = profile else {
-            let there = |ms: &Option<f64>| ms.map(Stretch::of_rtt_ms).transpose();
+            let is_anywhere =
+                [clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms].iter().any(|it| it.is_some());
+            for (key, value) in [("jitter_ms", jitter_ms), ("bandwidth_mbit", bandwidth_mbit)] {
+                ensure!(
+                    value.is_none() || is_anywhere,
+                    "distances.{key}: of no link; its round trip says which one, and may be 0"
+                );
+            }
+            let there = |rtt_ms: &Option<f64>| {
+                rtt_ms
+                    .map(|it| Stretch::new(it, jitter_ms.unwrap_or(0.0), *bandwidth_mbit))
+                    .transpose()
+            };
             return Ok(Distances {
                 clients: there(clients_rtt_ms)?,
                 nodes: there(nodes_rtt_ms)?.map_or_else(Vec::new, |it| vec![Some(it); nodes]),
@@ -423,14 +448,22 @@ impl RunFile {
 
     /// How far things are apart, in words; empty where nothing is in between.
     pub(super) fn distances_in_words(&self) -> String {
-        let DistancesPart { clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms, profile } =
-            &self.distances;
+        let DistancesPart {
+            clients_rtt_ms,
+            nodes_rtt_ms,
+            standby_rtt_ms,
+            jitter_ms,
+            bandwidth_mbit,
+            profile,
+        } = &self.distances;
         let of = |what: &str, ms: &Option<f64>| ms.map(|ms| format!("{what} {ms} ms away"));
         let parts = [
             profile.clone(),
             of("server", clients_rtt_ms),
             of("nodes", nodes_rtt_ms),
             of("standby", standby_rtt_ms),
+            jitter_ms.map(|ms| format!("jitter {ms} ms")),
+            bandwidth_mbit.map(|mbit| format!("{mbit} Mbit/s")),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -508,6 +541,19 @@ mod tests {
             ("kind = 'tutti'", "kind = 'tutti'\nspread = 'plain'", "system.spread"),
             ("[load]", "[distances]\nprofile = 'one-planet'\n[load]", "distances.profile"),
             ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),
+            ("[load]", "[distances]\nclients_rtt_ms = -1\n[load]", "distances.clients_rtt_ms"),
+            ("[load]", "[distances]\njitter_ms = 1\n[load]", "distances.jitter_ms"),
+            ("[load]", "[distances]\nbandwidth_mbit = 1\n[load]", "distances.bandwidth_mbit"),
+            (
+                "[load]",
+                "[distances]\nnodes_rtt_ms = 1\nbandwidth_mbit = 0\n[load]",
+                "distances.bandwidth_mbit",
+            ),
+            (
+                "[load]",
+                "[distances]\nprofile = 'one-region'\njitter_ms = 1\n[load]",
+                "distances.jitter_ms",
+            ),
             ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
             ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
             ("kind = 'ycsb'", "kind = 'tpc-w'\nitems = 0", "workload.items"),
@@ -526,5 +572,30 @@ mod tests {
             distances.unwrap().nodes.into_iter().flatten().map(|it| it.rtt_ms()).collect();
         assert_eq!(rtts.len(), 3);
         assert!(rtts[0] < 1.0 && 50.0 < rtts[1] && 50.0 < rtts[2], "{rtts:?}");
+    }
+
+    #[test]
+    fn links_have_their_jitter_and_bandwidth() {
+        let far = "[distances]\nprofile = 'three-continents'\n[load]";
+        let distances = RunFile::from_toml(&LEAST.replace("[load]", far)).unwrap().distances();
+        let profile = Shipped::ThreeContinents.profile();
+        let stretches: Vec<_> = distances.unwrap().nodes.into_iter().flatten().collect();
+        assert_eq!(stretches[1..], [1, 2].map(|site| profile.between(0, site).unwrap()));
+        for stretch in &stretches[1..] {
+            assert!(0.0 < stretch.jitter_ms() && stretch.bandwidth_mbit().is_some(), "{stretch:?}");
+        }
+
+        let narrow = "[distances]\nclients_rtt_ms = 0\nnodes_rtt_ms = 2\njitter_ms = 0.5\n\
+                      bandwidth_mbit = 20\n[load]";
+        let file = RunFile::from_toml(&LEAST.replace("[load]", narrow)).unwrap();
+        let of_rtt_ms = |rtt_ms| Some(Stretch::new(rtt_ms, 0.5, Some(20.0)).unwrap());
+        assert_eq!(
+            file.distances().unwrap(),
+            Distances { clients: of_rtt_ms(0.0), nodes: vec![of_rtt_ms(2.0); 3], standby: None }
+        );
+        assert_eq!(
+            file.distances_in_words(),
+            "server 0 ms away, nodes 2 ms away, jitter 0.5 ms, 20 Mbit/s"
+        );
     }
 }
