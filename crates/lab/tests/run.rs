@@ -60,6 +60,7 @@ fn every_example_has_a_test() {
         .collect();
     let tested = [
         "endpoint.toml",
+        "shop.toml",
         "tpcc.toml",
         "tpch.toml",
         "tpcw-ordering.toml",
@@ -118,6 +119,31 @@ fn a_wholesale_suppliers_questions_are_answered_alike_everywhere() {
     let (line, _) = quick(&file, &out);
     check(&line, &kinds);
     assert_eq!(line["figures"]["found_acknowledged"], 44.0, "{line}");
+}
+
+/// With commits on all nodes, with nodes that commit one by one, and on one PostgreSQL.
+#[test]
+fn a_shop_is_looked_at_and_altered() {
+    let kinds = ["all", "select", "alter"];
+    let (line, printed) = example("shop.toml", &kinds);
+    assert!(printed.contains("a shop, BASE, 20 % alters of 10 statements"), "{printed}");
+    // Selects leave nothing.
+    let figure = |what: &str| line["figures"][what].as_f64().unwrap();
+    assert!(figure("found_acknowledged") < figure("told_acknowledged"), "{line}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let base = std::fs::read_to_string(examples().join("shop.toml")).unwrap();
+    let acid = base.replace("commit = \"base\"", "commit = \"acid\"\ndata = \"json\"");
+    assert!(acid != base, "{base}");
+    let one = acid.replace("kind = \"tutti\"\nnodes = 3", "kind = \"postgresql\"");
+    assert!(one != acid, "{acid}");
+    let one = one.replace("data = \"json\"", "data = \"binary\"");
+    for (name, text) in [("acid", acid), ("one", one)] {
+        let (file, out) = (dir.path().join(format!("{name}.toml")), dir.path().join(name));
+        std::fs::write(&file, text).unwrap();
+        let (line, _) = quick(&file, &out);
+        check(&line, &kinds);
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ pub mod batches;
 mod filling;
 mod fnv;
 pub mod session;
+pub mod shop;
 pub mod spread;
 mod steps;
 pub mod tpcc;
@@ -39,6 +40,11 @@ pub trait Workload {
     /// Makes its tables and fills them.
     fn setup<S: Session>(&self, session: &mut S)
     -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// What each client's session is told before its first transaction.
+    fn settings(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Runs one transaction, of a number that no other has, and says what came of it.
     ///

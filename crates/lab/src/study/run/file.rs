@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ground::{Distances, System};
 use crate::study::transfer::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
+use tutti_lab::workload::shop::{Commit, Data, Size};
 use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcw;
 use tutti_lab::workload::ycsb::Mix;
@@ -19,6 +20,10 @@ use tutti_lab::workload::ycsb::Mix;
 const CLIENTS_MAX: u16 = 1_000;
 const NODES_MAX: u16 = 32;
 const SECONDS_BY_DEFAULT: u64 = 10;
+/// Of the shop's; the numbers of purchases are made of a transaction's and a statement's.
+const ALTER_STATEMENTS_MAX: u32 = 10_000;
+const SHOPPERS_MAX: i64 = 10_000_000;
+const DATA_BYTES_MAX: u32 = 1_000_000;
 
 /// A file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -82,11 +87,72 @@ struct DistancesPart {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum WorkloadPart {
+    Shop(ShopPart),
     TpcC(TpcCPart),
     TpcH(TpcHPart),
     TpcW(TpcWPart),
     Transfers(TransfersPart),
     Ycsb(YcsbPart),
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ShopPart {
+    commit: CommitName,
+    /// Of a hundred transactions so many alter, the others select.
+    pub alters_percent: u32,
+    /// Statements of an alter.
+    statements: u32,
+    shoppers: i64,
+    data: DataName,
+    data_bytes: u32,
+}
+
+impl Default for ShopPart {
+    fn default() -> Self {
+        Self {
+            commit: CommitName::Acid,
+            alters_percent: 20,
+            statements: 50,
+            shoppers: 400,
+            data: DataName::Text,
+            data_bytes: 20,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum CommitName {
+    Acid,
+    Base,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum DataName {
+    Text,
+    Json,
+    Binary,
+}
+
+impl ShopPart {
+    pub(super) fn size(&self) -> Size {
+        let data = match self.data {
+            DataName::Text => Data::Text,
+            DataName::Json => Data::Json,
+            DataName::Binary => Data::Binary,
+        };
+        let Self { statements, shoppers, data_bytes, .. } = *self;
+        Size { shoppers, statements, data, data_bytes }
+    }
+
+    pub(super) fn commit(&self) -> Commit {
+        match self.commit {
+            CommitName::Acid => Commit::Acid,
+            CommitName::Base => Commit::Base,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -281,6 +347,7 @@ impl RunFile {
         }
         ensure!(1 <= this.load.repetitions, "load.repetitions: 1 or more");
         match &this.workload {
+            WorkloadPart::Shop(part) => this.judge_shop(part)?,
             WorkloadPart::TpcC(TpcCPart { warehouses, scale, .. }) => {
                 ensure!((1..=10_000).contains(warehouses), "workload.warehouses: 1 to 10000");
                 let is_part = 0.0 < *scale && *scale <= 1.0;
@@ -306,6 +373,32 @@ impl RunFile {
         Ok(this)
     }
 
+    fn judge_shop(&self, part: &ShopPart) -> anyhow::Result<()> {
+        let ShopPart { alters_percent, statements, shoppers, data_bytes, .. } = part;
+        ensure!(*alters_percent <= 100, "workload.alters_percent: 0 to 100, not {alters_percent}");
+        let is_possible = (1..=ALTER_STATEMENTS_MAX).contains(statements);
+        ensure!(is_possible, "workload.statements: 1 to {ALTER_STATEMENTS_MAX}, not {statements}");
+        let is_possible = (1..=SHOPPERS_MAX).contains(shoppers);
+        ensure!(is_possible, "workload.shoppers: 1 to {SHOPPERS_MAX}, not {shoppers}");
+        ensure!(
+            *data_bytes <= DATA_BYTES_MAX,
+            "workload.data_bytes: 0 to {DATA_BYTES_MAX}, not {data_bytes}"
+        );
+        if part.commit == CommitName::Base {
+            // Tables that are replicated asynchronously are no one else's, and cannot be dropped with their schema.
+            ensure!(
+                self.system.kind == Some(Kind::Tutti),
+                "workload.commit: \"base\" is of a Tutti of the lab's own alone"
+            );
+            ensure!(
+                self.load.isolation != Some(IsolationName::Serializable),
+                "workload.commit: \"base\" is not for load.isolation = \"serializable\", at which such \
+                 tables are not read"
+            );
+        }
+        Ok(())
+    }
+
     /// The same within seconds: few rows, one number of clients.
     pub(super) fn be_quick(&mut self) {
         self.load.clients.truncate(1);
@@ -316,6 +409,11 @@ impl RunFile {
             None => self.load.seconds = Some(2),
         }
         match &mut self.workload {
+            WorkloadPart::Shop(part) => {
+                part.shoppers = part.shoppers.min(40);
+                part.statements = part.statements.min(10);
+                part.data_bytes = part.data_bytes.min(200);
+            }
             WorkloadPart::TpcC(part) => {
                 part.warehouses = part.warehouses.min(3);
                 part.scale = part.scale.min(0.01);
@@ -471,6 +569,20 @@ impl RunFile {
     /// What clients do, in words.
     pub(super) fn workload_in_words(&self) -> String {
         match &self.workload {
+            WorkloadPart::Shop(part) => {
+                let commit = match part.commit {
+                    CommitName::Acid => "ACID",
+                    CommitName::Base => "BASE",
+                };
+                format!(
+                    "a shop, {commit}, {} % alters of {} statements, {} shoppers, {} bytes of {} in an item",
+                    part.alters_percent,
+                    part.statements,
+                    part.shoppers,
+                    part.data_bytes,
+                    part.size().data.name()
+                )
+            }
             WorkloadPart::TpcC(TpcCPart { warehouses, scale, think_times }) => {
                 let part = if *scale < 1.0 { format!(" of scale {scale}") } else { String::new() };
                 let pauses = if *think_times { ", with think times" } else { "" };
@@ -557,10 +669,28 @@ mod tests {
             ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
             ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
             ("kind = 'ycsb'", "kind = 'tpc-w'\nitems = 0", "workload.items"),
+            ("kind = 'ycsb'", "kind = 'shop'\nshoppers = 0", "workload.shoppers"),
+            ("kind = 'ycsb'", "kind = 'shop'\nstatements = 0", "workload.statements"),
+            ("kind = 'ycsb'", "kind = 'shop'\nalters_percent = 101", "workload.alters_percent"),
+            ("kind = 'ycsb'", "kind = 'shop'\ndata_bytes = 1000001", "workload.data_bytes"),
             ("kind = 'ycsb'", "kind = 'tpc-h'\nscale = 0.0", "workload.scale"),
         ] {
             let said = refusal(&LEAST.replace(from, to));
             assert!(said.contains(named), "{named}: {said}");
+        }
+    }
+
+    #[test]
+    fn nodes_commit_one_by_one_only_where_they_can() {
+        let text = LEAST.replace("kind = 'ycsb'", "kind = 'shop'\ncommit = 'base'");
+        assert_eq!(refusal(&text), "none");
+        for (from, to) in [
+            ("kind = 'tutti'", "kind = 'postgresql'"),
+            ("kind = 'tutti'", "url = 'postgres://x'\nspread = 'tutti'"),
+            ("[8, 32]", "[8]\nisolation = 'serializable'"),
+        ] {
+            let said = refusal(&text.replace(from, to));
+            assert!(said.starts_with("workload.commit"), "{to}: {said}");
         }
     }
 
