@@ -16,7 +16,6 @@ mod distance_command;
 mod fit;
 mod ground;
 mod interrupt;
-mod lahman;
 mod load;
 mod predict;
 mod record;

@@ -60,6 +60,7 @@ fn every_example_has_a_test() {
         .collect();
     let tested = [
         "endpoint.toml",
+        "lahman.toml",
         "shop.toml",
         "tpcc.toml",
         "tpch.toml",
@@ -119,6 +120,41 @@ fn a_wholesale_suppliers_questions_are_answered_alike_everywhere() {
     let (line, _) = quick(&file, &out);
     check(&line, &kinds);
     assert_eq!(line["figures"]["found_acknowledged"], 44.0, "{line}");
+}
+
+/// Spread and on every node; generated, and from files.
+#[test]
+fn records_are_inserted_and_read_back() {
+    let kinds = ["all", "batting", "fielding", "pitching"];
+    let (line, printed) = example("lahman.toml", &kinds);
+    assert!(printed.contains("inserts of 90 records of the Lahman database's shape"), "{printed}");
+    // More than there are, so that they begin anew: what was told is what was found, record by record.
+    assert_eq!(line["clients"]["all"]["count"], 200, "{line}");
+    assert_eq!(line["figures"]["found_acknowledged"], 200.0, "{line}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let header = "playerID,yearID,stint,teamID,lgID,G,ERA\n";
+    for name in ["Batting", "Fielding", "Pitching"] {
+        let path = dir.path().join(name).with_extension("csv");
+        let rows = "o'neijo01,1901,1,MLA,NA,,\n\"a, $1\",1902,1,BRO,NL,10.0,2.25\n";
+        std::fs::write(path, format!("{header}{rows}")).unwrap();
+    }
+    let text = std::fs::read_to_string(examples().join("lahman.toml")).unwrap();
+    let given = format!("placement = \"replicated\"\ncsv_dir = \"{}\"", dir.path().display());
+    let text = text.replace("placement = \"hash\"", &given);
+    assert!(text.contains(&given), "{text}");
+    let (file, out) = (dir.path().join("lahman.toml"), dir.path().join("out"));
+    std::fs::write(&file, &text).unwrap();
+    let (line, printed) = quick(&file, &out);
+    check(&line, &kinds);
+    assert!(printed.contains("records of the Lahman database, replicated"), "{printed}");
+    assert_eq!(line["figures"]["found_acknowledged"], 200.0, "{line}");
+
+    std::fs::remove_file(dir.path().join("Fielding.csv")).unwrap();
+    let refused = run(&file, &dir.path().join("other"));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("workload.csv_dir") && said.contains("Fielding.csv"), "{said}");
 }
 
 /// With commits on all nodes, with nodes that commit one by one, and on one PostgreSQL.

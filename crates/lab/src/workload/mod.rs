@@ -16,6 +16,9 @@ use rand::rngs::StdRng;
 pub mod batches;
 mod filling;
 mod fnv;
+// Reads files that others wrote, which whoever tests by workloads need not.
+#[cfg(feature = "model")]
+pub mod lahman;
 pub mod session;
 pub mod shop;
 pub mod spread;

@@ -4,7 +4,7 @@
 //! Start reading at [`RunFile`]; examples are in docs/lab/examples.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ground::{Distances, System};
 use crate::study::transfer::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
+use tutti_lab::workload::lahman::Placement;
 use tutti_lab::workload::shop::{Commit, Data, Size};
 use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcw;
@@ -20,6 +21,8 @@ use tutti_lab::workload::ycsb::Mix;
 const CLIENTS_MAX: u16 = 1_000;
 const NODES_MAX: u16 = 32;
 const SECONDS_BY_DEFAULT: u64 = 10;
+/// The files have fewer than half of it.
+const LAHMAN_RECORDS_MAX: usize = 1_000_000;
 /// Of the shop's; the numbers of purchases are made of a transaction's and a statement's.
 const ALTER_STATEMENTS_MAX: u32 = 10_000;
 const SHOPPERS_MAX: i64 = 10_000_000;
@@ -87,12 +90,45 @@ struct DistancesPart {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum WorkloadPart {
+    Lahman(LahmanPart),
     Shop(ShopPart),
     TpcC(TpcCPart),
     TpcH(TpcHPart),
     TpcW(TpcWPart),
     Transfers(TransfersPart),
     Ycsb(YcsbPart),
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LahmanPart {
+    /// Of all tables together; behind the last one they begin anew.
+    pub records: usize,
+    placement: PlacementName,
+    /// Where Batting.csv, Fielding.csv and Pitching.csv are; without it records of the same shape are made.
+    pub csv_dir: Option<PathBuf>,
+}
+
+impl Default for LahmanPart {
+    fn default() -> Self {
+        Self { records: 6_000, placement: PlacementName::Hash, csv_dir: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum PlacementName {
+    Hash,
+    Replicated,
+}
+
+impl LahmanPart {
+    pub(super) fn placement(&self) -> Placement {
+        match self.placement {
+            PlacementName::Hash => Placement::Hash,
+            PlacementName::Replicated => Placement::Replicated,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -347,6 +383,14 @@ impl RunFile {
         }
         ensure!(1 <= this.load.repetitions, "load.repetitions: 1 or more");
         match &this.workload {
+            WorkloadPart::Lahman(part) => {
+                let is_possible = (3..=LAHMAN_RECORDS_MAX).contains(&part.records);
+                ensure!(
+                    is_possible,
+                    "workload.records: 3 to {LAHMAN_RECORDS_MAX}, not {}",
+                    part.records
+                );
+            }
             WorkloadPart::Shop(part) => this.judge_shop(part)?,
             WorkloadPart::TpcC(TpcCPart { warehouses, scale, .. }) => {
                 ensure!((1..=10_000).contains(warehouses), "workload.warehouses: 1 to 10000");
@@ -409,6 +453,7 @@ impl RunFile {
             None => self.load.seconds = Some(2),
         }
         match &mut self.workload {
+            WorkloadPart::Lahman(part) => part.records = part.records.min(90),
             WorkloadPart::Shop(part) => {
                 part.shoppers = part.shoppers.min(40);
                 part.statements = part.statements.min(10);
@@ -569,6 +614,13 @@ impl RunFile {
     /// What clients do, in words.
     pub(super) fn workload_in_words(&self) -> String {
         match &self.workload {
+            WorkloadPart::Lahman(part) => {
+                let source = match part.csv_dir {
+                    Some(_) => "of the Lahman database",
+                    None => "of the Lahman database's shape",
+                };
+                format!("inserts of {} records {source}, {}", part.records, part.placement().name())
+            }
             WorkloadPart::Shop(part) => {
                 let commit = match part.commit {
                     CommitName::Acid => "ACID",
@@ -670,6 +722,7 @@ mod tests {
             ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
             ("kind = 'ycsb'", "kind = 'tpc-w'\nitems = 0", "workload.items"),
             ("kind = 'ycsb'", "kind = 'shop'\nshoppers = 0", "workload.shoppers"),
+            ("kind = 'ycsb'", "kind = 'lahman'\nrecords = 2", "workload.records"),
             ("kind = 'ycsb'", "kind = 'shop'\nstatements = 0", "workload.statements"),
             ("kind = 'ycsb'", "kind = 'shop'\nalters_percent = 101", "workload.alters_percent"),
             ("kind = 'ycsb'", "kind = 'shop'\ndata_bytes = 1000001", "workload.data_bytes"),

@@ -20,6 +20,7 @@ use super::series::{OutputArgs, Series};
 use crate::ground::{Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
+use tutti_lab::workload::lahman::{Inserts, Lahman};
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::shop::Shop;
 use tutti_lab::workload::spread::Spread;
@@ -66,6 +67,12 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
         file.be_quick();
     }
     match file.workload.clone() {
+        WorkloadPart::Lahman(part) => {
+            let lahman = Lahman::of(part.csv_dir.as_deref(), Some(part.records))
+                .context("workload.csv_dir")?;
+            let placement = part.placement();
+            run_all(&args, &file, |spread| Inserts::new(lahman, placement, spread)).await
+        }
         WorkloadPart::Shop(part) => {
             let (size, commit) = (part.size(), part.commit());
             run_all(&args, &file, |spread| Shop::new(size, part.alters_percent, commit, spread))
