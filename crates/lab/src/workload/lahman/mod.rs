@@ -18,27 +18,7 @@ use super::{Asked, Found, Outcome, Workload};
 
 mod records;
 
-pub use records::{Lahman, Table, insert};
-
-/// Where a record goes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-#[cfg_attr(feature = "bench", derive(clap::ValueEnum))]
-pub enum Placement {
-    /// One node, by its number
-    Hash,
-    /// Every node, in a transaction over all of them
-    Replicated,
-}
-
-impl Placement {
-    /// As it is written on a command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Hash => "hash",
-            Self::Replicated => "replicated",
-        }
-    }
-}
+pub use records::{Lahman, Placement, Table, insert};
 
 /// The inserts. Transaction n inserts the n-th record of all, tables in proportion; behind the last one they begin
 /// anew, and only the number of the row is another.

@@ -14,7 +14,6 @@ use rand::{Rng, SeedableRng};
 
 use super::super::session::{Failure, Rows, Session, Value};
 use super::super::spread::Spread;
-use super::Placement;
 
 /// Tables, the files of their records, and the columns of which a generated one has values.
 const TABLES: [(&str, &str, &[&str]); 3] = [
@@ -46,6 +45,26 @@ const TABLES: [(&str, &str, &[&str]); 3] = [
 ];
 /// Records of each table in the paper's version of the database.
 const SIZES: [usize; 3] = [105_861, 140_921, 46_699];
+
+/// Where a record goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(feature = "bench", derive(clap::ValueEnum))]
+pub enum Placement {
+    /// One node, by its number
+    Hash,
+    /// Every node, in a transaction over all of them
+    Replicated,
+}
+
+impl Placement {
+    /// As it is written on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Replicated => "replicated",
+        }
+    }
+}
 
 /// What a column holds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -22,10 +22,12 @@ use super::transfers::integers;
 use super::{Asked, Believed, Found, Outcome, Workload, those};
 
 mod data;
+mod size;
 mod statements;
 mod tables;
 
 pub use data::Data;
+pub use size::{Commit, Size};
 pub use statements::{Alteration, Look};
 pub use tables::{STOCK, TABLES, converge, make};
 
@@ -37,35 +39,6 @@ const NO_PURCHASE: i64 = 0;
 /// After so many steps an item has its first price again.
 const PRICE_ROUND: i64 = 45;
 
-/// How much there is of everything.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Size {
-    /// Who buys.
-    pub shoppers: i64,
-    /// Statements of an alter, which is one transaction.
-    pub statements: u32,
-    /// What each item carries besides its numbers.
-    pub data: Data,
-    /// Bytes of that.
-    pub data_bytes: u32,
-}
-
-impl Size {
-    /// Items that are for sale: ten for each shopper.
-    pub fn items(self) -> i64 {
-        self.shoppers * 10
-    }
-}
-
-/// How an alter comes to all servers.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Commit {
-    /// It commits on all of them or on none.
-    Acid,
-    /// Each row is written on one of them, these commit one by one, and rows are carried to the others afterwards.
-    Base,
-}
-
 /// The shop.
 #[derive(Debug)]
 pub struct Shop {
@@ -76,7 +49,7 @@ pub struct Shop {
     spread: Spread,
     /// Purchases of alters that were acknowledged.
     bought: Mutex<Vec<i64>>,
-    /// What each alter that asked to commit was to ship, by its number.
+    /// What each alter was to ship, by its number.
     shipments: Mutex<BTreeMap<i64, Vec<i64>>>,
 }
 

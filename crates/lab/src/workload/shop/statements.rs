@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::super::session::{Failure, Session};
-use super::Size;
+use super::size::Size;
 use super::tables::{PRICE_STEP, PRICES};
 
 /// Items behind the first one of a shelf.

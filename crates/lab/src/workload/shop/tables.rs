@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use super::super::session::{Rows, Session};
 use super::super::spread::Spread;
-use super::{Commit, Size};
+use super::size::{Commit, Size};
 
 /// Every server has all rows of each.
 pub const TABLES: [&str; 3] = ["shopper", "item", "purchase"];
