@@ -7,7 +7,7 @@ use std::future::{Future, ready};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use tutti_lab::workload::session::Rows;
+use tutti_lab::workload::session::{Rows, Value};
 use tutti_lab::workload::{Failure, Session};
 
 use crate::answer::{Answer, Outcome};
@@ -37,7 +37,17 @@ impl Session for Client {
         sql: &str,
         values: &[i64],
     ) -> impl Future<Output = Result<u64, Failure>> + Send {
-        ready(ask(self, &with_values(sql, values)).map(|answer| rows_affected(&answer)))
+        let texts: Vec<String> = values.iter().map(i64::to_string).collect();
+        ready(ask(self, &with_values(sql, &texts)).map(|answer| rows_affected(&answer)))
+    }
+
+    fn execute_with(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> impl Future<Output = Result<u64, Failure>> + Send {
+        let literals: Vec<String> = values.iter().map(Value::literal).collect();
+        ready(ask(self, &with_values(sql, &literals)).map(|answer| rows_affected(&answer)))
     }
 }
 
@@ -52,12 +62,19 @@ fn ask(client: &mut Client, sql: &str) -> Result<Answer, Failure> {
     })
 }
 
-/// The last first, so that `$1` is not found in `$10`.
-fn with_values(sql: &str, values: &[i64]) -> String {
-    let numbered = values.iter().enumerate().rev();
-    numbered.fold(sql.to_owned(), |text, (index, value)| {
-        text.replace(&format!("${}", index + 1), &value.to_string())
-    })
+/// In one pass, so that `$1` is found neither in `$10` nor in a value.
+fn with_values(sql: &str, values: &[String]) -> String {
+    let mut pieces = sql.split('$');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let after = piece.trim_start_matches(|it: char| it.is_ascii_digit());
+        let number: Option<usize> = piece[..piece.len() - after.len()].parse().ok();
+        match number.and_then(|number| values.get(number.checked_sub(1)?)) {
+            Some(value) => text.extend([value.as_str(), after]),
+            None => text.extend(["$", piece]),
+        }
+    }
+    text
 }
 
 /// From the last tag: `UPDATE 1`.
@@ -76,8 +93,10 @@ mod tests {
     #[test]
     fn values_become_part_of_the_text() {
         let sql = "VALUES ($1, $2), ($10)";
-        let values = [-1, 20, 3, 4, 5, 6, 7, 8, 9, 10];
+        let mut values = [-1, 20, 3, 4, 5, 6, 7, 8, 9, 10].map(|it: i64| it.to_string());
         assert_eq!(with_values(sql, &values), "VALUES (-1, 20), (10)");
+        values[0] = Value::Text("costs $2".to_owned()).literal();
+        assert_eq!(with_values("VALUES ($1, $2, '$')", &values), "VALUES ('costs $2', 20, '$')");
     }
 
     #[test]

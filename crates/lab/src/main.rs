@@ -16,7 +16,6 @@ mod distance_command;
 mod fit;
 mod ground;
 mod interrupt;
-mod lahman;
 mod load;
 mod predict;
 mod record;
@@ -149,7 +148,7 @@ enum Command {
     /// The file names a system of the lab's own or the URL of another, a workload and its parameters, clients and
     /// how long. After each run what the workload left is compared with what clients were told. The run can be
     /// interrupted and carried on with the same --out. On another's endpoint everything is in the schema
-    /// tutti_lab, which is made anew and removed.
+    /// lab_run, which is made anew and removed.
     #[command(after_help = "Examples:\n  \
         tutti-lab run docs/lab/examples/ycsb.toml --quick\n  \
         tutti-lab run docs/lab/examples/ycsb.toml --out ycsb")]

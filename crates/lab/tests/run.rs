@@ -60,6 +60,8 @@ fn every_example_has_a_test() {
         .collect();
     let tested = [
         "endpoint.toml",
+        "lahman.toml",
+        "shop.toml",
         "tpcc.toml",
         "tpch.toml",
         "tpcw-ordering.toml",
@@ -120,10 +122,90 @@ fn a_wholesale_suppliers_questions_are_answered_alike_everywhere() {
     assert_eq!(line["figures"]["found_acknowledged"], 44.0, "{line}");
 }
 
+/// Spread and on every node; generated, and from files.
+#[test]
+fn records_are_inserted_and_read_back() {
+    let kinds = ["all", "batting", "fielding", "pitching"];
+    let (line, printed) = example("lahman.toml", &kinds);
+    assert!(printed.contains("inserts of 90 records of the Lahman database's shape"), "{printed}");
+    // More than there are, so that they begin anew: what was told is what was found, record by record.
+    assert_eq!(line["clients"]["all"]["count"], 200, "{line}");
+    assert_eq!(line["figures"]["found_acknowledged"], 200.0, "{line}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let header = "playerID,yearID,stint,teamID,lgID,G,ERA\n";
+    for name in ["Batting", "Fielding", "Pitching"] {
+        let path = dir.path().join(name).with_extension("csv");
+        let rows = "o'neijo01,1901,1,MLA,NA,,\n\"a, $1\",1902,1,BRO,NL,10.0,2.25\n";
+        std::fs::write(path, format!("{header}{rows}")).unwrap();
+    }
+    let text = std::fs::read_to_string(examples().join("lahman.toml")).unwrap();
+    let given = format!("placement = \"replicated\"\ncsv_dir = \"{}\"", dir.path().display());
+    let text = text.replace("placement = \"hash\"", &given);
+    assert!(text.contains(&given), "{text}");
+    let (file, out) = (dir.path().join("lahman.toml"), dir.path().join("out"));
+    std::fs::write(&file, &text).unwrap();
+    let (line, printed) = quick(&file, &out);
+    check(&line, &kinds);
+    assert!(printed.contains("records of the Lahman database, replicated"), "{printed}");
+    assert_eq!(line["figures"]["found_acknowledged"], 200.0, "{line}");
+
+    std::fs::remove_file(dir.path().join("Fielding.csv")).unwrap();
+    let refused = run(&file, &dir.path().join("other"));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success(), "{said}");
+    assert!(said.contains("workload.csv_dir") && said.contains("Fielding.csv"), "{said}");
+}
+
+/// With commits on all nodes, with nodes that commit one by one, and on one PostgreSQL.
+#[test]
+fn a_shop_is_looked_at_and_altered() {
+    let kinds = ["all", "select", "alter"];
+    let (line, printed) = example("shop.toml", &kinds);
+    assert!(printed.contains("a shop, BASE, 20 % alters of 10 statements"), "{printed}");
+    // Selects leave nothing.
+    let figure = |what: &str| line["figures"][what].as_f64().unwrap();
+    assert!(figure("found_acknowledged") < figure("told_acknowledged"), "{line}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let base = std::fs::read_to_string(examples().join("shop.toml")).unwrap();
+    let acid = base.replace("commit = \"base\"", "commit = \"acid\"\ndata = \"json\"");
+    assert!(acid != base, "{base}");
+    let one = acid.replace("kind = \"tutti\"\nnodes = 3", "kind = \"postgresql\"");
+    assert!(one != acid, "{acid}");
+    let one = one.replace("data = \"json\"", "data = \"binary\"");
+    for (name, text) in [("acid", acid), ("one", one)] {
+        let (file, out) = (dir.path().join(format!("{name}.toml")), dir.path().join(name));
+        std::fs::write(&file, text).unwrap();
+        let (line, _) = quick(&file, &out);
+        check(&line, &kinds);
+    }
+}
+
 #[test]
 fn money_over_a_region() {
     let (line, _) = example("transfers-one-region.toml", &["all"]);
     assert_eq!(line["parameters"]["distances"], "one-region", "{line}");
+}
+
+/// Records of 1000 characters pass a link whose bandwidth says how long 200 of them need at least, however fast or
+/// slow this machine is.
+#[test]
+fn little_bandwidth_makes_a_run_the_longer() {
+    const MBIT: f64 = 1.0;
+    let dir = tempfile::tempdir().unwrap();
+    let (file, out) = (dir.path().join("narrow.toml"), dir.path().join("out"));
+    let text = format!(
+        "title = 'x'\n[system]\nkind = 'postgresql'\n[distances]\nclients_rtt_ms = 0\n\
+         bandwidth_mbit = {MBIT}\n[workload]\nkind = 'ycsb'\nmix = 'C'\nrecords = 1000\n\
+         [load]\nclients = [4]\ntransactions = 200\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let (line, _) = quick(&file, &out);
+    assert_eq!(line["clients"]["all"]["count"], 200, "{line}");
+    let least_s = 200.0 * 1_000.0 * 8.0 / (MBIT * 1e6);
+    assert!(least_s <= line["lasted_s"].as_f64().unwrap(), "{line}");
+    assert_eq!(line["parameters"]["distances"], "server 0 ms away, 1 Mbit/s", "{line}");
 }
 
 #[test]

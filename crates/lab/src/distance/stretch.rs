@@ -3,6 +3,7 @@
 //! Owns: the three figures, what they may be, and what follows from them for one direction.
 //! Never: reads a clock or draws a random number.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -53,6 +54,13 @@ struct Written {
 }
 
 impl Stretch {
+    /// Round trips that there are, in milliseconds.
+    pub const RTT_MS: RangeInclusive<f64> = 0.0..=RTT_MS_MAX;
+    /// By how much they may be longer, in milliseconds.
+    pub const JITTER_MS: RangeInclusive<f64> = Self::RTT_MS;
+    /// Bandwidths that there are, in 10⁶ bits per second.
+    pub const BANDWIDTH_MBIT: RangeInclusive<f64> = BANDWIDTH_MBIT_MIN..=BANDWIDTH_MBIT_MAX;
+
     /// As if both were one machine.
     pub const NONE: Self = Self { rtt_ms: 0.0, jitter_ms: 0.0, bandwidth_mbit: None };
 
@@ -65,16 +73,16 @@ impl Stretch {
     pub fn new(rtt_ms: f64, jitter_ms: f64, bandwidth_mbit: Option<f64>) -> anyhow::Result<Self> {
         // Not a number is in no range.
         ensure!(
-            (0.0..=RTT_MS_MAX).contains(&rtt_ms),
+            Self::RTT_MS.contains(&rtt_ms),
             "a round trip takes 0 to {RTT_MS_MAX} ms, not {rtt_ms}"
         );
         ensure!(
-            (0.0..=RTT_MS_MAX).contains(&jitter_ms),
+            Self::JITTER_MS.contains(&jitter_ms),
             "the jitter is 0 to {RTT_MS_MAX} ms, not {jitter_ms}"
         );
         if let Some(mbit) = bandwidth_mbit {
             ensure!(
-                (BANDWIDTH_MBIT_MIN..=BANDWIDTH_MBIT_MAX).contains(&mbit),
+                Self::BANDWIDTH_MBIT.contains(&mbit),
                 "a bandwidth is {BANDWIDTH_MBIT_MIN} to {BANDWIDTH_MBIT_MAX} Mbit/s, not {mbit}"
             );
         }

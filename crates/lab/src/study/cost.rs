@@ -1,7 +1,8 @@
 //! The cost model's study: how much longer do inserts take when the database is spread, near and far?
 //!
-//! Owns: the six deployments, the inserts of the Lahman records by concurrent workers, their verification, and
-//! the model of the increase. Never: knows how links delay.
+//! Owns: the six deployments, the concurrent workers that insert the Lahman records, and the model of the increase.
+//! The records, their tables and their verification are the workload's, `workload/lahman`. Never: knows how links
+//! delay.
 //! Source: "A cost model for ACID distributed databases": its deployments (i) to (vi), three numbers of
 //! workers, five repetitions, everything undone before a run and every record verified after it.
 //! Start reading at [`run`], then [`Deployment`].
@@ -18,7 +19,6 @@ use serde_json::Value;
 
 use super::series::{OutputArgs, Series, shared_data};
 use crate::ground::{Distances, Ground, System};
-use crate::lahman::Lahman;
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
@@ -28,7 +28,9 @@ use tutti_lab::model::ols::Coefficient;
 use tutti_lab::model::runs::{self, Run};
 use tutti_lab::model::specification::{Specification, distributed};
 use tutti_lab::model::summary;
-use tutti_lab::workload::session::{Failure, PreparingSession, Session};
+use tutti_lab::workload::lahman::{Lahman, Placement, insert};
+use tutti_lab::workload::session::{PreparingSession, Session};
+use tutti_lab::workload::spread::Spread;
 
 pub(crate) const NAME: &str = "cost";
 
@@ -63,8 +65,8 @@ pub(crate) struct CostArgs {
 
     /// How the tables are spread: each record on one node, or all of them on every node, as consensus keeps
     /// them in the paper's system
-    #[arg(long, value_enum, default_value_t = Spread::Hash)]
-    spread: Spread,
+    #[arg(long, value_enum, default_value_t = Placement::Hash)]
+    spread: Placement,
 
     /// Directory with Batting.csv, Fielding.csv and Pitching.csv; without it, shared/data/lahman in this
     /// directory or one above it, else records of the same shape are made
@@ -77,31 +79,6 @@ pub(crate) struct CostArgs {
 
     #[command(flatten)]
     output: OutputArgs,
-}
-
-/// Where a record goes.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum Spread {
-    /// One node, by its number
-    Hash,
-    /// Every node, in a transaction over all of them
-    Replicated,
-}
-
-impl Spread {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Hash => "hash",
-            Self::Replicated => "replicated",
-        }
-    }
-
-    fn sql(self) -> &'static str {
-        match self {
-            Self::Hash => " DISTRIBUTE BY HASH (record)",
-            Self::Replicated => " DISTRIBUTE BY REPLICATED",
-        }
-    }
 }
 
 /// The paper's deployments. The program that inserts, and here its gateway, is where the first node is.
@@ -199,11 +176,8 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
         args.workers = vec![6, 12];
     }
     let wanted = Some(args.records as usize);
-    let lahman = match args.lahman.clone().or_else(|| shared_data("lahman")) {
-        Some(dir) => Lahman::read(&dir, wanted)?,
-        None => Lahman::generated(wanted),
-    };
-    let lahman = Arc::new(lahman);
+    let dir = args.lahman.clone().or_else(|| shared_data("lahman"));
+    let lahman = Arc::new(Lahman::of(dir.as_deref(), wanted)?);
     let (kinds, repetitions) = (args.workers.len(), args.repetitions as usize);
     let runs = args.deployments.len() * kinds * repetitions;
     let mut series = Series::begin(NAME, &args.output, runs)?;
@@ -259,18 +233,20 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
 async fn insert_all(
     ground: &Ground,
     deployment: Deployment,
-    spread: Spread,
+    placement: Placement,
     workers: u16,
     lahman: &Arc<Lahman>,
 ) -> anyhow::Result<Driven> {
     let mut session = PreparingSession::connect(&ground.url).await?;
     let spread = match deployment.system() {
-        System::Tutti { .. } => spread.sql(),
-        _ => "",
+        System::Tutti { .. } => Spread::Tutti,
+        _ => Spread::Plain,
     };
     for table in &lahman.tables {
         session.query(&format!("DROP TABLE IF EXISTS {}", table.name)).await?;
-        session.query(&table.create_sql(spread)).await?;
+        for statement in table.create_sql(spread, placement) {
+            session.query(&statement).await?;
+        }
     }
     ground.tidy().await?;
     let next = Arc::new(AtomicUsize::new(0));
@@ -283,7 +259,7 @@ async fn insert_all(
     let window = Window { warm_up: Duration::ZERO, lasts: None };
     let driven = drive(vec![crew], window, Arc::<AtomicU64>::default()).await?;
     for table in &lahman.tables {
-        let rows = session.query(&format!("SELECT * FROM {}", table.name)).await?;
+        let rows = session.query(&table.select_sql()).await?;
         table.verify(&rows).context("after the run")?;
     }
     Ok(driven)
@@ -292,7 +268,8 @@ async fn insert_all(
 /// Takes the next record that nobody has taken, and inserts it.
 struct Worker {
     session: PreparingSession,
-    statements: Vec<tokio_postgres::Statement>,
+    /// One for each table.
+    statements: Vec<String>,
     lahman: Arc<Lahman>,
     next: Arc<AtomicUsize>,
 }
@@ -307,13 +284,14 @@ impl Worker {
         let mut session = PreparingSession::connect(url).await?;
         let mut statements = Vec::new();
         for table in &lahman.tables {
-            statements.push(session.prepare(&table.insert_sql()).await?);
+            let statement = table.insert_sql();
+            session.prepare(&statement).await?;
+            statements.push(statement);
         }
         Ok(Self { session, statements, lahman: lahman.clone(), next: next.clone() })
     }
 
     async fn insert(&mut self) -> anyhow::Result<Done> {
-        use tokio_postgres::types::ToSql;
         let mut place = self.next.fetch_add(1, Ordering::Relaxed);
         for (table, statement) in self.lahman.tables.iter().zip(&self.statements) {
             let Some(record) = table.records.get(place) else {
@@ -321,11 +299,8 @@ impl Worker {
                 continue;
             };
             let number = i64::try_from(place + 1)?;
-            let mut values: Vec<&(dyn ToSql + Sync)> = vec![&number];
-            values.extend(record.iter().map(|field| field as &(dyn ToSql + Sync)));
-            let inserted = self.session.client().execute(statement, &values).await;
             // One that fails would be missing: the paper counts only runs without.
-            let inserted = inserted.map_err(Failure::from)?;
+            let inserted = insert(&mut self.session, statement, number, record).await?;
             anyhow::ensure!(inserted == 1, "an insert says that it made {inserted} rows");
             return Ok(Done::Right);
         }

@@ -1,7 +1,7 @@
 //! The thesis's study: two-phase commit against none, on replicated servers, while selects are balanced over them.
 //!
-//! Owns: the shop, its selects and random alters, the batch of 25 runs, and the comparison of its curves with the
-//! published ones. Never: knows how writes travel.
+//! Owns: who looks at the shop and who alters it, the batch of 25 runs, and the comparison of its curves with the
+//! published ones. The shop and its statements are the workload's, `workload/shop`. Never: knows how writes travel.
 //! Source: "Two-phase commit against none, on replicated PostgreSQL", sections 3.1 to 4.3: 4,800 selects by 8
 //! threads, 8 threads that alter until these are done, sleeps of 2.0 to 0.1 s between alters, 1, 2 and 4 nodes.
 //! Start reading at [`run`].
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
@@ -28,6 +28,8 @@ use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::client;
 use tutti_lab::distance::Stretch;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
+use tutti_lab::workload::shop::{self, Alteration, Commit, Data, Look, STOCK, Size, TABLES};
+use tutti_lab::workload::spread::Spread;
 
 pub(crate) const NAME: &str = "thesis";
 
@@ -48,12 +50,6 @@ const CLEARLY_LESS: f64 = 0.9;
 /// What crews are called in figures.
 const SELECTS: &str = "selects";
 const ALTERS: &str = "alters";
-/// A number that no item's stock falls to zero from.
-const STOCK: i64 = 1_000_000;
-const ITEMS_PER_SHOPPER: i64 = 10;
-const CONVERGE_LIMIT: Duration = Duration::from_secs(60);
-const CONVERGE_LOOK: Duration = Duration::from_millis(50);
-
 /// `tutti-lab thesis`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ThesisArgs {
@@ -103,8 +99,8 @@ pub(crate) struct ThesisArgs {
     shoppers: i64,
 
     /// What each item carries besides its numbers, which alters write anew
-    #[arg(long, value_enum, default_value_t = Load::Text)]
-    data: Load,
+    #[arg(long, value_enum, default_value_t = Data::Text)]
+    data: Data,
 
     /// Bytes of that
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
@@ -126,56 +122,13 @@ pub(crate) struct ThesisArgs {
     output: OutputArgs,
 }
 
-/// Kinds of data.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum Load {
-    /// Letters
-    Text,
-    /// A JSON object, which is parsed and indexed by nothing
-    Json,
-    /// Bytes
-    Binary,
-}
-
-impl Load {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "json",
-            Self::Binary => "binary",
-        }
-    }
-
-    fn sql_type(self) -> &'static str {
-        match self {
-            Self::Text => "text",
-            Self::Json => "jsonb",
-            Self::Binary => "bytea",
-        }
-    }
-
-    /// So many bytes that depend on the integer that `number` is in SQL.
-    fn sql_value(self, number: &str, bytes: u32) -> String {
-        // Of hash values, for what is all alike is compressed to nothing.
-        let letters = format!(
-            "left((SELECT coalesce(string_agg(md5(({number} + n)::text), ''), '') FROM generate_series(1, {}) n), \
-             {bytes})",
-            bytes.div_ceil(32)
-        );
-        match self {
-            Self::Text => letters,
-            Self::Json => format!("jsonb_build_object('about', {letters})"),
-            Self::Binary => format!("convert_to({letters}, 'SQL_ASCII')"),
-        }
-    }
-
-    /// So many bytes by chance, as a literal.
-    fn literal(self, random: &mut StdRng, bytes: u32) -> String {
-        let letters: String = (0..bytes).map(|_| random.random_range('a'..='z')).collect();
-        match self {
-            Self::Text => format!("'{letters}'"),
-            Self::Json => format!("'{{\"about\": \"{letters}\"}}'"),
-            Self::Binary => format!("'{letters}'::bytea"),
+impl ThesisArgs {
+    fn size(&self) -> Size {
+        Size {
+            shoppers: self.shoppers,
+            statements: self.statements,
+            data: self.data,
+            data_bytes: self.data_bytes,
         }
     }
 }
@@ -197,6 +150,10 @@ impl Plan {
             (_, true) => "ACID",
             (_, false) => "BASE",
         }
+    }
+
+    fn commit(self) -> Commit {
+        if self.nodes == 1 || self.is_acid { Commit::Acid } else { Commit::Base }
     }
 
     fn run(self) -> String {
@@ -332,23 +289,20 @@ async fn measure(
     for number in 0..args.select_threads {
         let session = PreparingSession::connect(&ground.url).await?;
         let (random, left) = (StdRng::seed_from_u64(u64::from(number)), left.clone());
-        selects.push(Box::new(Looker { session, random, left, shoppers: args.shoppers }));
+        selects.push(Box::new(Looker { session, random, left, size: args.size() }));
     }
     let books = Arc::<Books>::default();
     let mut alters: Vec<Box<dyn Client>> = Vec::new();
     for number in 0..args.alter_threads {
         let mut session = PreparingSession::connect(&ground.url).await?;
         if !plan.is_acid {
-            session.query("SET tutti.commit = 'base'").await?;
+            session.query(shop::BASE).await?;
         }
         alters.push(Box::new(Shopper {
             session,
             random: StdRng::seed_from_u64(1_000 + u64::from(number)),
             books: books.clone(),
-            shoppers: args.shoppers,
-            statements: args.statements,
-            data: args.data,
-            data_bytes: args.data_bytes,
+            size: args.size(),
         }));
     }
     let crews = vec![
@@ -373,10 +327,6 @@ async fn measure(
 
 /// Makes and fills the shop anew.
 async fn make_shop(args: &ThesisArgs, ground: &Ground, plan: Plan) -> anyhow::Result<()> {
-    let spread = match plan.nodes == 1 || plan.is_acid {
-        true => "DISTRIBUTE BY REPLICATED",
-        false => "DISTRIBUTE BY REPLICATED ASYNC",
-    };
     let mut session = PreparingSession::connect(&ground.url).await?;
     for table in TABLES {
         let known = format!("SELECT 1 FROM pg_class WHERE relname = '{table}'");
@@ -388,64 +338,17 @@ async fn make_shop(args: &ThesisArgs, ground: &Ground, plan: Plan) -> anyhow::Re
             session.query(&sql).await.with_context(|| sql.clone())?;
         }
     }
-    let (shoppers, items) = (args.shoppers, args.shoppers * ITEMS_PER_SHOPPER);
-    let about = args.data.sql_type();
-    for sql in [
-        format!(
-            "CREATE TABLE shopper (id bigint PRIMARY KEY, name text NOT NULL, spent bigint NOT NULL) {spread}"
-        ),
-        format!(
-            "CREATE TABLE item (id bigint PRIMARY KEY, name text NOT NULL, price bigint NOT NULL, \
-             stock bigint NOT NULL, about {about} NOT NULL) {spread}"
-        ),
-        format!(
-            "CREATE TABLE purchase (id bigint PRIMARY KEY, shopper bigint NOT NULL, item bigint NOT NULL, \
-             shipped boolean NOT NULL) {spread}"
-        ),
-    ] {
-        session.query(&sql).await.with_context(|| sql.clone())?;
-    }
-    let item = format!(
-        "'item no. ' || i, 1 + i % 90, {STOCK}, {}",
-        args.data.sql_value("i", args.data_bytes)
-    );
-    for (table, count, row) in
-        [("shopper", shoppers, "'shopper no. ' || i, 0"), ("item", items, item.as_str())]
-    {
-        let sql = format!("INSERT INTO {table} SELECT i, {row} FROM generate_series(1, {count}) i");
-        session.query(&sql).await.with_context(|| sql.clone())?;
-    }
+    shop::make(&mut session, args.size(), Spread::Tutti, plan.commit()).await?;
     converge(ground).await.context("after the shop was filled")
 }
 
 /// Waits until all nodes have the same.
 async fn converge(ground: &Ground) -> anyhow::Result<()> {
-    let begun = Instant::now();
-    loop {
-        let states = states(ground).await?;
-        if states.windows(2).all(|two| two[0] == two[1]) {
-            return Ok(());
-        }
-        ensure!(begun.elapsed() < CONVERGE_LIMIT, "the nodes have not become the same: {states:?}");
-        tokio::time::sleep(CONVERGE_LOOK).await;
-    }
-}
-
-const TABLES: [&str; 3] = ["shopper", "item", "purchase"];
-
-/// What each node has, in one figure for each table.
-async fn states(ground: &Ground) -> anyhow::Result<Vec<Vec<Option<String>>>> {
-    let mut states = Vec::new();
+    let mut nodes = Vec::new();
     for url in &ground.node_urls {
-        let node = client::connect(url).await?;
-        let mut state = Vec::new();
-        for table in TABLES {
-            let sql = format!("SELECT md5(string_agg(t::text, ',' ORDER BY id)) FROM {table} t");
-            state.push(node.query_one(&sql, &[]).await?.get(0));
-        }
-        states.push(state);
+        nodes.push(PreparingSession::connect(url).await?);
     }
-    Ok(states)
+    shop::converge(&mut nodes, Commit::Base).await
 }
 
 /// What the shoppers were told, to be compared with what is there.
@@ -486,7 +389,7 @@ struct Looker {
     session: PreparingSession,
     random: StdRng,
     left: Arc<AtomicI64>,
-    shoppers: i64,
+    size: Size,
 }
 
 impl Client for Looker {
@@ -495,33 +398,10 @@ impl Client for Looker {
             if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {
                 return Ok(Done::Nothing);
             }
-            let (shopper, item) = (
-                self.random.random_range(1..=self.shoppers),
-                self.random.random_range(1..=self.shoppers * 10),
-            );
-            let looked = match self.random.random_range(0..4) {
-                0 => {
-                    self.session
-                        .execute("SELECT name, spent FROM shopper WHERE id = $1", &[shopper])
-                        .await
-                }
-                1 => {
-                    self.session
-                        .execute("SELECT name, price, stock FROM item WHERE id = $1", &[item])
-                        .await
-                }
-                2 => {
-                    let sql = "SELECT i.name FROM purchase p JOIN item i ON i.id = p.item WHERE p.shopper = $1";
-                    self.session.execute(sql, &[shopper]).await
-                }
-                _ => {
-                    let sql =
-                        "SELECT id, name FROM item WHERE id BETWEEN $1 AND $1 + 20 ORDER BY price";
-                    self.session.execute(sql, &[item]).await
-                }
-            };
+            let look = Look::draw(self.size, &mut self.random);
             // Nothing that it does conflicts with a look.
-            looked?;
+            let rows = look.ask(&mut self.session).await?;
+            ensure!(look.rows(self.size).contains(&rows), "{look:?}: {rows} rows");
             Ok(Done::Right)
         })
     }
@@ -532,54 +412,30 @@ struct Shopper {
     session: PreparingSession,
     random: StdRng,
     books: Arc<Books>,
-    shoppers: i64,
-    statements: u32,
-    data: Load,
-    data_bytes: u32,
+    size: Size,
 }
 
 impl Shopper {
     /// Purchases and sales of one transaction.
     async fn alter(&mut self) -> Result<(i64, i64), Failure> {
         let (mut bought, mut sold) = (0, 0);
-        let all = self.shoppers * ITEMS_PER_SHOPPER;
-        let (mut of_items, mut shipped) = (Vec::new(), Vec::new());
-        let numbers = self.books.numbers.load(Ordering::Relaxed).max(1);
-        for _ in 0..self.statements {
-            match self.random.random_range(0..4) {
-                0 => shipped.push(self.random.random_range(1..=numbers)),
-                kind => of_items.push((self.random.random_range(1..=all), kind)),
-            }
-        }
-        // Rows in the order of their numbers, items first: no two threads wait for each other in a circle.
-        of_items.sort_unstable();
-        shipped.sort_unstable();
+        let numbers = &self.books.numbers;
+        let given = numbers.load(Ordering::Relaxed).max(1);
+        let statements = Alteration::draw(
+            self.size,
+            &mut self.random,
+            || 1 + numbers.fetch_add(1, Ordering::Relaxed),
+            |random| random.random_range(1..=given),
+        );
         self.session.query("BEGIN").await?;
-        for (item, kind) in of_items {
-            match kind {
-                1 => {
-                    let number = 1 + self.books.numbers.fetch_add(1, Ordering::Relaxed);
-                    let shopper = self.random.random_range(1..=self.shoppers);
-                    let sql = "INSERT INTO purchase VALUES ($1, $2, $3, false)";
-                    self.session.execute(sql, &[number, shopper, item]).await?;
-                    bought += 1;
-                }
-                2 => {
-                    let sql = "UPDATE item SET stock = stock - 1 WHERE id = $1";
-                    sold += i64::try_from(self.session.execute(sql, &[item]).await?).unwrap_or(0);
-                }
-                _ => {
-                    let about = self.data.literal(&mut self.random, self.data_bytes);
-                    let sql = format!(
-                        "UPDATE item SET price = 1 + (price + 7) % 90, about = {about} WHERE id = {item}"
-                    );
-                    self.session.query(&sql).await?;
-                }
+        for alteration in statements {
+            let rows = alteration.perform(&mut self.session, self.size).await?;
+            let rows = rows.and_then(|it| i64::try_from(it).ok()).unwrap_or(0);
+            match alteration {
+                Alteration::Buy { .. } => bought += rows,
+                Alteration::Sell { .. } => sold += rows,
+                Alteration::Reprice { .. } | Alteration::Ship { .. } => (),
             }
-        }
-        for number in shipped {
-            let sql = "UPDATE purchase SET shipped = true WHERE id = $1";
-            self.session.execute(sql, &[number]).await?;
         }
         self.session.query("COMMIT").await?;
         Ok((bought, sold))

@@ -16,7 +16,11 @@ use rand::rngs::StdRng;
 pub mod batches;
 mod filling;
 mod fnv;
+// Reads files that others wrote, which whoever tests by workloads need not.
+#[cfg(feature = "model")]
+pub mod lahman;
 pub mod session;
+pub mod shop;
 pub mod spread;
 mod steps;
 pub mod tpcc;
@@ -39,6 +43,11 @@ pub trait Workload {
     /// Makes its tables and fills them.
     fn setup<S: Session>(&self, session: &mut S)
     -> impl Future<Output = anyhow::Result<()>> + Send;
+
+    /// What each client's session is told before its first transaction.
+    fn settings(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Runs one transaction, of a number that no other has, and says what came of it.
     ///

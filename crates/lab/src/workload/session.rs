@@ -4,6 +4,7 @@
 //! Never: knows what is asked. Start reading at [`Session`].
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 
@@ -29,6 +30,47 @@ pub trait Session: Send {
         sql: &str,
         values: &[i64],
     ) -> impl Future<Output = Result<u64, Failure>> + Send;
+
+    /// As [`execute`](Self::execute), with parameters of other types, too.
+    fn execute_with(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> impl Future<Output = Result<u64, Failure>> + Send;
+}
+
+/// A value of a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Of any type.
+    Null,
+    /// `text`.
+    Text(String),
+    /// `integer` or `bigint`.
+    Integer(i64),
+    /// `double precision`.
+    Real(f64),
+}
+
+impl Value {
+    /// As a server writes it; `None` is NULL.
+    pub fn text(&self) -> Option<String> {
+        match self {
+            Self::Null => None,
+            Self::Text(text) => Some(text.clone()),
+            Self::Integer(value) => Some(value.to_string()),
+            Self::Real(value) => Some(value.to_string()),
+        }
+    }
+
+    /// As it stands in a statement.
+    pub fn literal(&self) -> String {
+        match (self, self.text()) {
+            (_, None) => "NULL".to_owned(),
+            (Self::Text(_), Some(text)) => format!("'{}'", text.replace('\'', "''")),
+            (_, Some(number)) => number,
+        }
+    }
 }
 
 /// Why a statement has no result.
@@ -120,30 +162,65 @@ impl Session for PreparingSession {
 
     async fn execute(&mut self, sql: &str, values: &[i64]) -> Result<u64, Failure> {
         let statement = self.prepare(sql).await?;
-        let integers = values.iter().map(|value| Integer(*value));
+        let integers = values.iter().map(|value| Value::Integer(*value));
         Ok(self.client.execute_raw(&statement, integers).await?)
+    }
+
+    async fn execute_with(&mut self, sql: &str, values: &[Value]) -> Result<u64, Failure> {
+        let statement = self.prepare(sql).await?;
+        Ok(self.client.execute_raw(&statement, values).await?)
     }
 }
 
-/// An integer for a parameter of either width.
-#[derive(Clone, Copy, Debug)]
-struct Integer(i64);
-
-impl ToSql for Integer {
+impl ToSql for Value {
     fn to_sql(
         &self,
         r#type: &Type,
         out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        match *r#type {
-            Type::INT4 => i32::try_from(self.0)?.to_sql(r#type, out),
-            _ => self.0.to_sql(r#type, out),
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match (self, r#type) {
+            (Self::Null, _) => Ok(IsNull::Yes),
+            (Self::Text(text), &Type::TEXT) => text.to_sql(r#type, out),
+            (Self::Integer(value), &Type::INT4) => i32::try_from(*value)?.to_sql(r#type, out),
+            (Self::Integer(value), &Type::INT8) => value.to_sql(r#type, out),
+            (Self::Real(value), &Type::FLOAT8) => value.to_sql(r#type, out),
+            _ => Err(format!("{self:?} is no {type}").into()),
         }
     }
 
     fn accepts(r#type: &Type) -> bool {
-        matches!(*r#type, Type::INT4 | Type::INT8)
+        matches!(*r#type, Type::TEXT | Type::INT4 | Type::INT8 | Type::FLOAT8)
     }
 
     to_sql_checked!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_sent_only_as_its_own_type() {
+        let sent = |value: Value, r#type: &Type| {
+            let mut out = BytesMut::new();
+            value.to_sql(r#type, &mut out).map(|_| out.to_vec()).map_err(|error| error.to_string())
+        };
+        assert_eq!(sent(Value::Integer(258), &Type::INT4).unwrap(), [0, 0, 1, 2]);
+        assert_eq!(sent(Value::Integer(1), &Type::INT8).unwrap(), [0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(sent(Value::Text("it".to_owned()), &Type::TEXT).unwrap(), b"it");
+        assert_eq!(sent(Value::Null, &Type::FLOAT8).unwrap(), b"");
+        assert!(sent(Value::Integer(1 << 40), &Type::INT4).is_err(), "it does not fit");
+        let said = sent(Value::Text("3".to_owned()), &Type::INT4).unwrap_err();
+        assert_eq!(said, "Text(\"3\") is no int4");
+    }
+
+    #[test]
+    fn a_literal_ends_where_its_text_does() {
+        let of = |value: Value| value.literal();
+        assert_eq!(of(Value::Text("O'Neill".to_owned())), "'O''Neill'");
+        assert_eq!(
+            [of(Value::Null), of(Value::Integer(-3)), of(Value::Real(2.5))],
+            ["NULL", "-3", "2.5"]
+        );
+    }
 }

@@ -302,7 +302,7 @@ pub(super) async fn integers<S: Session>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::session::Rows;
+    use super::super::session::{Rows, Value};
     use super::*;
 
     /// A node that only answers what a check asks.
@@ -329,6 +329,10 @@ mod tests {
         }
 
         async fn execute(&mut self, _: &str, _: &[i64]) -> Result<u64, Failure> {
+            unreachable!("a check changes nothing")
+        }
+
+        async fn execute_with(&mut self, _: &str, _: &[Value]) -> Result<u64, Failure> {
             unreachable!("a check changes nothing")
         }
     }

@@ -4,7 +4,7 @@
 //! Start reading at [`RunFile`]; examples are in docs/lab/examples.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::ground::{Distances, System};
 use crate::study::transfer::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
+use tutti_lab::workload::lahman::Placement;
+use tutti_lab::workload::shop::{Commit, Data, Size};
 use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcw;
 use tutti_lab::workload::ycsb::Mix;
@@ -19,6 +21,12 @@ use tutti_lab::workload::ycsb::Mix;
 const CLIENTS_MAX: u16 = 1_000;
 const NODES_MAX: u16 = 32;
 const SECONDS_BY_DEFAULT: u64 = 10;
+/// The files have fewer than half of it.
+const LAHMAN_RECORDS_MAX: usize = 1_000_000;
+/// Of the shop's; the numbers of purchases are made of a transaction's and a statement's.
+const ALTER_STATEMENTS_MAX: u32 = 10_000;
+const SHOPPERS_MAX: i64 = 10_000_000;
+const DATA_BYTES_MAX: u32 = 1_000_000;
 
 /// A file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
@@ -61,7 +69,7 @@ enum SpreadName {
     Plain,
 }
 
-/// How far things are apart: round trips, or a profile.
+/// How far things are apart: round trips with what every link has besides, or a profile.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct DistancesPart {
@@ -71,6 +79,10 @@ struct DistancesPart {
     nodes_rtt_ms: Option<f64>,
     /// Between a server and its standby.
     standby_rtt_ms: Option<f64>,
+    /// By how much a round trip is longer on average, on each of these links.
+    jitter_ms: Option<f64>,
+    /// What each of these links carries in each direction, all its connections together.
+    bandwidth_mbit: Option<f64>,
     profile: Option<String>,
 }
 
@@ -78,11 +90,105 @@ struct DistancesPart {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub(super) enum WorkloadPart {
+    Lahman(LahmanPart),
+    Shop(ShopPart),
     TpcC(TpcCPart),
     TpcH(TpcHPart),
     TpcW(TpcWPart),
     Transfers(TransfersPart),
     Ycsb(YcsbPart),
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct LahmanPart {
+    /// Of all tables together; behind the last one they begin anew.
+    pub records: usize,
+    placement: PlacementName,
+    /// Where Batting.csv, Fielding.csv and Pitching.csv are; without it records of the same shape are made.
+    pub csv_dir: Option<PathBuf>,
+}
+
+impl Default for LahmanPart {
+    fn default() -> Self {
+        Self { records: 6_000, placement: PlacementName::Hash, csv_dir: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum PlacementName {
+    Hash,
+    Replicated,
+}
+
+impl LahmanPart {
+    pub(super) fn placement(&self) -> Placement {
+        match self.placement {
+            PlacementName::Hash => Placement::Hash,
+            PlacementName::Replicated => Placement::Replicated,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ShopPart {
+    commit: CommitName,
+    /// Of a hundred transactions so many alter, the others select.
+    pub alters_percent: u32,
+    /// Statements of an alter.
+    statements: u32,
+    shoppers: i64,
+    data: DataName,
+    data_bytes: u32,
+}
+
+impl Default for ShopPart {
+    fn default() -> Self {
+        Self {
+            commit: CommitName::Acid,
+            alters_percent: 20,
+            statements: 50,
+            shoppers: 400,
+            data: DataName::Text,
+            data_bytes: 20,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum CommitName {
+    Acid,
+    Base,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum DataName {
+    Text,
+    Json,
+    Binary,
+}
+
+impl ShopPart {
+    pub(super) fn size(&self) -> Size {
+        let data = match self.data {
+            DataName::Text => Data::Text,
+            DataName::Json => Data::Json,
+            DataName::Binary => Data::Binary,
+        };
+        let Self { statements, shoppers, data_bytes, .. } = *self;
+        Size { shoppers, statements, data, data_bytes }
+    }
+
+    pub(super) fn commit(&self) -> Commit {
+        match self.commit {
+            CommitName::Acid => Commit::Acid,
+            CommitName::Base => Commit::Base,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -277,6 +383,15 @@ impl RunFile {
         }
         ensure!(1 <= this.load.repetitions, "load.repetitions: 1 or more");
         match &this.workload {
+            WorkloadPart::Lahman(part) => {
+                let is_possible = (3..=LAHMAN_RECORDS_MAX).contains(&part.records);
+                ensure!(
+                    is_possible,
+                    "workload.records: 3 to {LAHMAN_RECORDS_MAX}, not {}",
+                    part.records
+                );
+            }
+            WorkloadPart::Shop(part) => this.judge_shop(part)?,
             WorkloadPart::TpcC(TpcCPart { warehouses, scale, .. }) => {
                 ensure!((1..=10_000).contains(warehouses), "workload.warehouses: 1 to 10000");
                 let is_part = 0.0 < *scale && *scale <= 1.0;
@@ -302,6 +417,32 @@ impl RunFile {
         Ok(this)
     }
 
+    fn judge_shop(&self, part: &ShopPart) -> anyhow::Result<()> {
+        let ShopPart { alters_percent, statements, shoppers, data_bytes, .. } = part;
+        ensure!(*alters_percent <= 100, "workload.alters_percent: 0 to 100, not {alters_percent}");
+        let is_possible = (1..=ALTER_STATEMENTS_MAX).contains(statements);
+        ensure!(is_possible, "workload.statements: 1 to {ALTER_STATEMENTS_MAX}, not {statements}");
+        let is_possible = (1..=SHOPPERS_MAX).contains(shoppers);
+        ensure!(is_possible, "workload.shoppers: 1 to {SHOPPERS_MAX}, not {shoppers}");
+        ensure!(
+            *data_bytes <= DATA_BYTES_MAX,
+            "workload.data_bytes: 0 to {DATA_BYTES_MAX}, not {data_bytes}"
+        );
+        if part.commit == CommitName::Base {
+            // Tables that are replicated asynchronously are no one else's, and cannot be dropped with their schema.
+            ensure!(
+                self.system.kind == Some(Kind::Tutti),
+                "workload.commit: \"base\" is of a Tutti of the lab's own alone"
+            );
+            ensure!(
+                self.load.isolation != Some(IsolationName::Serializable),
+                "workload.commit: \"base\" is not for load.isolation = \"serializable\", at which such \
+                 tables are not read"
+            );
+        }
+        Ok(())
+    }
+
     /// The same within seconds: few rows, one number of clients.
     pub(super) fn be_quick(&mut self) {
         self.load.clients.truncate(1);
@@ -312,6 +453,12 @@ impl RunFile {
             None => self.load.seconds = Some(2),
         }
         match &mut self.workload {
+            WorkloadPart::Lahman(part) => part.records = part.records.min(90),
+            WorkloadPart::Shop(part) => {
+                part.shoppers = part.shoppers.min(40);
+                part.statements = part.statements.min(10);
+                part.data_bytes = part.data_bytes.min(200);
+            }
             WorkloadPart::TpcC(part) => {
                 part.warehouses = part.warehouses.min(3);
                 part.scale = part.scale.min(0.01);
@@ -364,11 +511,17 @@ impl RunFile {
         }
     }
 
-    /// How far things are apart. Of a profile the round trips alone are taken: clients and the gateway are at its
-    /// first site, as are one PostgreSQL and node 1; the other servers are dealt out in turn.
+    /// How far things are apart. In a profile clients and the gateway are at the first site, as are one PostgreSQL
+    /// and node 1; the other servers are dealt out in turn. Its jitter and bandwidth are taken with its round trips.
     pub(super) fn distances(&self) -> anyhow::Result<Distances> {
-        let DistancesPart { clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms, profile } =
-            &self.distances;
+        let DistancesPart {
+            clients_rtt_ms,
+            nodes_rtt_ms,
+            standby_rtt_ms,
+            jitter_ms,
+            bandwidth_mbit,
+            profile,
+        } = &self.distances;
         if self.distances == DistancesPart::default() {
             return Ok(Distances::default());
         }
@@ -381,20 +534,35 @@ impl RunFile {
             System::Tutti { nodes } => usize::from(nodes),
             _ => 0,
         };
-        for (key, value) in [
-            ("clients_rtt_ms", clients_rtt_ms),
-            ("nodes_rtt_ms", nodes_rtt_ms),
-            ("standby_rtt_ms", standby_rtt_ms),
+        for (key, value, possible) in [
+            ("clients_rtt_ms", clients_rtt_ms, Stretch::RTT_MS),
+            ("nodes_rtt_ms", nodes_rtt_ms, Stretch::RTT_MS),
+            ("standby_rtt_ms", standby_rtt_ms, Stretch::RTT_MS),
+            ("jitter_ms", jitter_ms, Stretch::JITTER_MS),
+            ("bandwidth_mbit", bandwidth_mbit, Stretch::BANDWIDTH_MBIT),
         ] {
-            let is_possible = value.is_none_or(|ms| (0.0..=60_000.0).contains(&ms));
-            ensure!(is_possible, "distances.{key}: 0 to 60000");
-            ensure!(value.is_none() || profile.is_none(), "distances.{key}: not beside a profile");
+            let Some(value) = value else { continue };
+            let (least, most) = (possible.start(), possible.end());
+            ensure!(possible.contains(value), "distances.{key}: {least} to {most}, not {value}");
+            ensure!(profile.is_none(), "distances.{key}: not beside a profile");
         }
         ensure!(nodes_rtt_ms.is_none() || 0 < nodes, "distances.nodes_rtt_ms: only of a Tutti");
         let has_standby = system == System::PostgreSqlWithStandby;
         ensure!(standby_rtt_ms.is_none() || has_standby, "distances.standby_rtt_ms: no standby");
         let Some(profile) = profile else {
-            let there = |ms: &Option<f64>| ms.map(Stretch::of_rtt_ms).transpose();
+            let is_anywhere =
+                [clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms].iter().any(|it| it.is_some());
+            for (key, value) in [("jitter_ms", jitter_ms), ("bandwidth_mbit", bandwidth_mbit)] {
+                ensure!(
+                    value.is_none() || is_anywhere,
+                    "distances.{key}: of no link; its round trip says which one, and may be 0"
+                );
+            }
+            let there = |rtt_ms: &Option<f64>| {
+                rtt_ms
+                    .map(|it| Stretch::new(it, jitter_ms.unwrap_or(0.0), *bandwidth_mbit))
+                    .transpose()
+            };
             return Ok(Distances {
                 clients: there(clients_rtt_ms)?,
                 nodes: there(nodes_rtt_ms)?.map_or_else(Vec::new, |it| vec![Some(it); nodes]),
@@ -423,14 +591,22 @@ impl RunFile {
 
     /// How far things are apart, in words; empty where nothing is in between.
     pub(super) fn distances_in_words(&self) -> String {
-        let DistancesPart { clients_rtt_ms, nodes_rtt_ms, standby_rtt_ms, profile } =
-            &self.distances;
+        let DistancesPart {
+            clients_rtt_ms,
+            nodes_rtt_ms,
+            standby_rtt_ms,
+            jitter_ms,
+            bandwidth_mbit,
+            profile,
+        } = &self.distances;
         let of = |what: &str, ms: &Option<f64>| ms.map(|ms| format!("{what} {ms} ms away"));
         let parts = [
             profile.clone(),
             of("server", clients_rtt_ms),
             of("nodes", nodes_rtt_ms),
             of("standby", standby_rtt_ms),
+            jitter_ms.map(|ms| format!("jitter {ms} ms")),
+            bandwidth_mbit.map(|mbit| format!("{mbit} Mbit/s")),
         ];
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -438,6 +614,27 @@ impl RunFile {
     /// What clients do, in words.
     pub(super) fn workload_in_words(&self) -> String {
         match &self.workload {
+            WorkloadPart::Lahman(part) => {
+                let source = match part.csv_dir {
+                    Some(_) => "of the Lahman database",
+                    None => "of the Lahman database's shape",
+                };
+                format!("inserts of {} records {source}, {}", part.records, part.placement().name())
+            }
+            WorkloadPart::Shop(part) => {
+                let commit = match part.commit {
+                    CommitName::Acid => "ACID",
+                    CommitName::Base => "BASE",
+                };
+                format!(
+                    "a shop, {commit}, {} % alters of {} statements, {} shoppers, {} bytes of {} in an item",
+                    part.alters_percent,
+                    part.statements,
+                    part.shoppers,
+                    part.data_bytes,
+                    part.size().data.name()
+                )
+            }
             WorkloadPart::TpcC(TpcCPart { warehouses, scale, think_times }) => {
                 let part = if *scale < 1.0 { format!(" of scale {scale}") } else { String::new() };
                 let pauses = if *think_times { ", with think times" } else { "" };
@@ -508,13 +705,45 @@ mod tests {
             ("kind = 'tutti'", "kind = 'tutti'\nspread = 'plain'", "system.spread"),
             ("[load]", "[distances]\nprofile = 'one-planet'\n[load]", "distances.profile"),
             ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),
+            ("[load]", "[distances]\nclients_rtt_ms = -1\n[load]", "distances.clients_rtt_ms"),
+            ("[load]", "[distances]\njitter_ms = 1\n[load]", "distances.jitter_ms"),
+            ("[load]", "[distances]\nbandwidth_mbit = 1\n[load]", "distances.bandwidth_mbit"),
+            (
+                "[load]",
+                "[distances]\nnodes_rtt_ms = 1\nbandwidth_mbit = 0\n[load]",
+                "distances.bandwidth_mbit",
+            ),
+            (
+                "[load]",
+                "[distances]\nprofile = 'one-region'\njitter_ms = 1\n[load]",
+                "distances.jitter_ms",
+            ),
             ("kind = 'ycsb'", "kind = 'ycsb'\nrecords = 1", "workload.records"),
             ("kind = 'ycsb'", "kind = 'tpc-c'\nscale = 2.0", "workload.scale"),
             ("kind = 'ycsb'", "kind = 'tpc-w'\nitems = 0", "workload.items"),
+            ("kind = 'ycsb'", "kind = 'shop'\nshoppers = 0", "workload.shoppers"),
+            ("kind = 'ycsb'", "kind = 'lahman'\nrecords = 2", "workload.records"),
+            ("kind = 'ycsb'", "kind = 'shop'\nstatements = 0", "workload.statements"),
+            ("kind = 'ycsb'", "kind = 'shop'\nalters_percent = 101", "workload.alters_percent"),
+            ("kind = 'ycsb'", "kind = 'shop'\ndata_bytes = 1000001", "workload.data_bytes"),
             ("kind = 'ycsb'", "kind = 'tpc-h'\nscale = 0.0", "workload.scale"),
         ] {
             let said = refusal(&LEAST.replace(from, to));
             assert!(said.contains(named), "{named}: {said}");
+        }
+    }
+
+    #[test]
+    fn nodes_commit_one_by_one_only_where_they_can() {
+        let text = LEAST.replace("kind = 'ycsb'", "kind = 'shop'\ncommit = 'base'");
+        assert_eq!(refusal(&text), "none");
+        for (from, to) in [
+            ("kind = 'tutti'", "kind = 'postgresql'"),
+            ("kind = 'tutti'", "url = 'postgres://x'\nspread = 'tutti'"),
+            ("[8, 32]", "[8]\nisolation = 'serializable'"),
+        ] {
+            let said = refusal(&text.replace(from, to));
+            assert!(said.starts_with("workload.commit"), "{to}: {said}");
         }
     }
 
@@ -526,5 +755,30 @@ mod tests {
             distances.unwrap().nodes.into_iter().flatten().map(|it| it.rtt_ms()).collect();
         assert_eq!(rtts.len(), 3);
         assert!(rtts[0] < 1.0 && 50.0 < rtts[1] && 50.0 < rtts[2], "{rtts:?}");
+    }
+
+    #[test]
+    fn links_have_their_jitter_and_bandwidth() {
+        let far = "[distances]\nprofile = 'three-continents'\n[load]";
+        let distances = RunFile::from_toml(&LEAST.replace("[load]", far)).unwrap().distances();
+        let profile = Shipped::ThreeContinents.profile();
+        let stretches: Vec<_> = distances.unwrap().nodes.into_iter().flatten().collect();
+        assert_eq!(stretches[1..], [1, 2].map(|site| profile.between(0, site).unwrap()));
+        for stretch in &stretches[1..] {
+            assert!(0.0 < stretch.jitter_ms() && stretch.bandwidth_mbit().is_some(), "{stretch:?}");
+        }
+
+        let narrow = "[distances]\nclients_rtt_ms = 0\nnodes_rtt_ms = 2\njitter_ms = 0.5\n\
+                      bandwidth_mbit = 20\n[load]";
+        let file = RunFile::from_toml(&LEAST.replace("[load]", narrow)).unwrap();
+        let of_rtt_ms = |rtt_ms| Some(Stretch::new(rtt_ms, 0.5, Some(20.0)).unwrap());
+        assert_eq!(
+            file.distances().unwrap(),
+            Distances { clients: of_rtt_ms(0.0), nodes: vec![of_rtt_ms(2.0); 3], standby: None }
+        );
+        assert_eq!(
+            file.distances_in_words(),
+            "server 0 ms away, nodes 2 ms away, jitter 0.5 ms, 20 Mbit/s"
+        );
     }
 }

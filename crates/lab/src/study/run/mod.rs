@@ -20,7 +20,9 @@ use super::series::{OutputArgs, Series};
 use crate::ground::{Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
+use tutti_lab::workload::lahman::{Inserts, Lahman};
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
+use tutti_lab::workload::shop::Shop;
 use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcc::TpcC;
 use tutti_lab::workload::tpch::TpcH;
@@ -65,6 +67,17 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
         file.be_quick();
     }
     match file.workload.clone() {
+        WorkloadPart::Lahman(part) => {
+            let lahman = Lahman::of(part.csv_dir.as_deref(), Some(part.records))
+                .context("workload.csv_dir")?;
+            let placement = part.placement();
+            run_all(&args, &file, |spread| Inserts::new(lahman, placement, spread)).await
+        }
+        WorkloadPart::Shop(part) => {
+            let (size, commit) = (part.size(), part.commit());
+            run_all(&args, &file, |spread| Shop::new(size, part.alters_percent, commit, spread))
+                .await
+        }
         WorkloadPart::Transfers(part) => {
             let books = if part.entries { Books::Entries } else { Books::None };
             let make = |spread| Transfers::new(part.accounts, OPENING_BALANCE, books).on(spread);
@@ -235,6 +248,7 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
             }
         }
         workload.setup(&mut session).await.context("cannot make the tables")?;
+        preamble.extend(workload.settings());
         Ok(Self { ground, is_others, preamble, workload, told: Arc::default() })
     }
 

@@ -1,39 +1,41 @@
-//! The records that the cost study inserts: three tables of the Lahman baseball database, or ones of their shape.
+//! The records: three tables of the Lahman baseball database, or ones of their shape.
 //!
 //! Owns: reading the CSV files, making records like them, what a table of them looks like, and the comparison of
-//! what is there with what was inserted. Never: inserts.
+//! what is there with what was inserted. Never: decides who inserts which record.
 //! Start reading at [`Lahman`]. Source: the cost model's paper inserts `Batting.csv`, `Fielding.csv` and
 //! `Pitching.csv`.
 
-use std::error::Error;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
-use bytes::BytesMut;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
-use tutti_lab::workload::session::Rows;
+use super::super::session::{Failure, Rows, Session, Value};
+use super::super::spread::Spread;
 
-/// Files, and tables of the same names, with the columns of which a generated one has values.
-const TABLES: [(&str, &[&str]); 3] = [
+/// Tables, the files of their records, and the columns of which a generated one has values.
+const TABLES: [(&str, &str, &[&str]); 3] = [
     (
-        "Batting",
+        "batting",
+        "Batting.csv",
         &[
             "playerID", "yearID", "stint", "teamID", "lgID", "G", "AB", "R", "H", "2B", "3B", "HR",
             "RBI", "SB", "CS", "BB", "SO", "IBB", "HBP", "SH", "SF", "GIDP",
         ],
     ),
     (
-        "Fielding",
+        "fielding",
+        "Fielding.csv",
         &[
             "playerID", "yearID", "stint", "teamID", "lgID", "POS", "G", "GS", "InnOuts", "PO",
             "A", "E", "DP", "PB", "WP", "SB", "CS", "ZR",
         ],
     ),
     (
-        "Pitching",
+        "pitching",
+        "Pitching.csv",
         &[
             "playerID", "yearID", "stint", "teamID", "lgID", "W", "L", "G", "GS", "CG", "SHO",
             "SV", "IPouts", "H", "ER", "HR", "BB", "SO", "BAOpp", "ERA", "IBB", "WP", "HBP", "BK",
@@ -44,13 +46,24 @@ const TABLES: [(&str, &[&str]); 3] = [
 /// Records of each table in the paper's version of the database.
 const SIZES: [usize; 3] = [105_861, 140_921, 46_699];
 
-/// A value of a record.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Field {
-    Null,
-    Text(String),
-    Integer(i32),
-    Real(f64),
+/// Where a record goes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[cfg_attr(feature = "bench", derive(clap::ValueEnum))]
+pub enum Placement {
+    /// One node, by its number
+    Hash,
+    /// Every node, in a transaction over all of them
+    Replicated,
+}
+
+impl Placement {
+    /// As it is written on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Replicated => "replicated",
+        }
+    }
 }
 
 /// What a column holds.
@@ -78,65 +91,57 @@ impl Kind {
         }
     }
 
-    fn read(self, text: &str) -> anyhow::Result<Field> {
+    fn read(self, text: &str) -> anyhow::Result<Value> {
         Ok(match (self, text) {
-            (Self::Text, "") | (Self::Integer | Self::Real, "" | "NA") => Field::Null,
-            (Self::Text, text) => Field::Text(text.to_owned()),
+            (Self::Text, "") | (Self::Integer | Self::Real, "" | "NA") => Value::Null,
+            (Self::Text, text) => Value::Text(text.to_owned()),
             // Some of the files' columns have their integers as "10.0".
             (Self::Integer, text) => {
-                Field::Integer(text.strip_suffix(".0").unwrap_or(text).parse()?)
+                Value::Integer(text.strip_suffix(".0").unwrap_or(text).parse()?)
             }
-            (Self::Real, text) => Field::Real(text.parse()?),
+            (Self::Real, text) => Value::Real(text.parse()?),
         })
     }
 }
 
-impl ToSql for Field {
-    fn to_sql(
-        &self,
-        r#type: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
-        match self {
-            Self::Null => Ok(IsNull::Yes),
-            Self::Text(text) => text.to_sql(r#type, out),
-            Self::Integer(value) => value.to_sql(r#type, out),
-            Self::Real(value) => value.to_sql(r#type, out),
-        }
-    }
-
-    fn accepts(r#type: &Type) -> bool {
-        matches!(*r#type, Type::TEXT | Type::INT4 | Type::FLOAT8)
-    }
-
-    to_sql_checked!();
-}
-
 /// A table and its records. The n-th one has the number n, from 1; all else as the files have it.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
-    pub name: String,
+pub struct Table {
+    /// What it is called.
+    pub name: &'static str,
     columns: Vec<(String, Kind)>,
-    pub records: Vec<Vec<Field>>,
+    /// What is to be inserted.
+    pub records: Vec<Vec<Value>>,
 }
 
 /// All that is inserted.
 #[derive(Clone, Debug)]
-pub(crate) struct Lahman {
+pub struct Lahman {
+    /// Batting, fielding and pitching.
     pub tables: Vec<Table>,
     /// Where it comes from, for people.
     pub source: String,
 }
 
 impl Lahman {
+    /// Those of the files in a directory, or generated ones where none is given.
+    ///
+    /// Errors: as [`Self::read`].
+    pub fn of(dir: Option<&Path>, records: Option<usize>) -> anyhow::Result<Self> {
+        match dir {
+            Some(dir) => Self::read(dir, records),
+            None => Ok(Self::generated(records)),
+        }
+    }
+
     /// Reads so many records of the files in a directory, from each the same share, evenly over the file.
     /// `None`: all.
     ///
-    /// Errors: a file is missing, or has a value that is none of its column.
-    pub(crate) fn read(dir: &Path, records: Option<usize>) -> anyhow::Result<Self> {
+    /// Errors: a file is missing, or has a value that is none of its column; there is no record.
+    pub fn read(dir: &Path, records: Option<usize>) -> anyhow::Result<Self> {
         let mut tables = Vec::new();
-        for (name, _) in TABLES {
-            let path = dir.join(name).with_extension("csv");
+        for (name, file, _) in TABLES {
+            let path = dir.join(file);
             let mut file = csv::Reader::from_path(&path)
                 .with_context(|| format!("cannot read {}", path.display()))?;
             let columns: Vec<_> =
@@ -150,9 +155,10 @@ impl Lahman {
                     fields.with_context(|| format!("{}, record {}", path.display(), number + 1))?,
                 );
             }
-            tables.push(Table { name: name.to_lowercase(), columns, records: all });
+            tables.push(Table { name, columns, records: all });
         }
         let whole: usize = tables.iter().map(|table| table.records.len()).sum();
+        ensure!(0 < whole, "the files in {} have no record", dir.display());
         if let Some(wanted) = records.filter(|wanted| *wanted < whole) {
             for table in &mut tables {
                 let of = table.records.len();
@@ -165,87 +171,117 @@ impl Lahman {
 
     /// Makes so many records of the same shape (tables in the same proportion, columns of the same types), the
     /// same ones every time. `None`: as many as the files have.
-    pub(crate) fn generated(records: Option<usize>) -> Self {
+    pub fn generated(records: Option<usize>) -> Self {
         let mut random = StdRng::seed_from_u64(1871);
         let whole: usize = SIZES.iter().sum();
         let wanted = records.unwrap_or(whole);
-        let tables = TABLES.iter().zip(SIZES).map(|((name, columns), size)| {
+        let tables = TABLES.into_iter().zip(SIZES).map(|((name, _, columns), size)| {
             let columns: Vec<_> =
                 columns.iter().map(|name| ((*name).to_owned(), Kind::of(name))).collect();
             let count = (size * wanted).div_ceil(whole);
             let mut field = |(name, kind): &(String, Kind)| match (name.as_str(), kind) {
                 ("playerID", _) => {
                     let letters = (0..7).map(|_| char::from(random.random_range(b'a'..=b'z')));
-                    Field::Text(letters.collect::<String>() + "01")
+                    Value::Text(letters.collect::<String>() + "01")
                 }
-                ("yearID", _) => Field::Integer(random.random_range(1871..=2019)),
+                ("yearID", _) => Value::Integer(random.random_range(1871..=2019)),
                 (_, Kind::Text) => {
                     let letters = (0..3).map(|_| char::from(random.random_range(b'A'..=b'Z')));
-                    Field::Text(letters.collect())
+                    Value::Text(letters.collect())
                 }
-                _ if random.random_bool(0.15) => Field::Null,
-                (_, Kind::Integer) => Field::Integer(random.random_range(0..200)),
-                (_, Kind::Real) => Field::Real(f64::from(random.random_range(0..1000)) / 100.0),
+                _ if random.random_bool(0.15) => Value::Null,
+                (_, Kind::Integer) => Value::Integer(random.random_range(0..200)),
+                (_, Kind::Real) => Value::Real(f64::from(random.random_range(0..1000)) / 100.0),
             };
             let record = |_| columns.iter().map(&mut field).collect();
             let records = (0..count).map(record).collect();
-            Table { name: name.to_lowercase(), columns, records }
+            Table { name, columns, records }
         });
         Self { tables: tables.collect(), source: "generated records of the same shape".to_owned() }
     }
 
-    /// How many records there are.
-    pub(crate) fn len(&self) -> usize {
+    /// How many records there are; never none.
+    #[expect(clippy::len_without_is_empty, reason = "each table has a record at least")]
+    pub fn len(&self) -> usize {
         self.tables.iter().map(|table| table.records.len()).sum()
     }
 }
 
 impl Table {
-    /// The statement that makes it, without a key or an index, as in the paper; `spread` is what follows the
-    /// columns.
-    pub(crate) fn create_sql(&self, spread: &str) -> String {
+    /// The statements that make it, without a key or an index, as in the paper.
+    pub fn create_sql(&self, spread: Spread, placement: Placement) -> Vec<String> {
         let columns: Vec<String> =
             self.columns.iter().map(|(name, kind)| format!("\"{name}\" {}", kind.sql())).collect();
-        format!("CREATE TABLE {} (record bigint, {}){spread}", self.name, columns.join(", "))
+        let columns = format!("record bigint, {}", columns.join(", "));
+        match placement {
+            Placement::Hash => spread.by_hash(self.name, &columns, "record"),
+            Placement::Replicated => spread.replicated(self.name, &columns),
+        }
     }
 
-    /// The statement that inserts a record: its number, then its fields.
-    pub(crate) fn insert_sql(&self) -> String {
+    /// The statement that gives all of it, as [`Self::compare`] and [`Self::verify`] want it.
+    pub fn select_sql(&self) -> String {
+        format!("SELECT * FROM {}", self.name)
+    }
+
+    /// The statement of [`insert`]: a record's number, then its fields.
+    pub fn insert_sql(&self) -> String {
         let parameters: Vec<String> =
             (1..=self.columns.len() + 1).map(|n| format!("${n}")).collect();
         format!("INSERT INTO {} VALUES ({})", self.name, parameters.join(", "))
     }
 
-    /// Compares what is there with what was inserted, record by record. `rows` have the number first.
+    /// Compares what is there with what was inserted, record by record: the n-th one has the number n, from 1.
+    /// `rows` have the number first.
     ///
     /// Errors: what differs.
-    pub(crate) fn verify(&self, rows: &Rows) -> anyhow::Result<()> {
-        let name = &self.name;
-        let mut seen = vec![false; self.records.len()];
+    pub fn verify(&self, rows: &Rows) -> anyhow::Result<()> {
+        let meant = |number: i64| self.records.get(usize::try_from(number).ok()?.checked_sub(1)?);
+        let there = self.compare(rows, meant)?;
+        let lost = (1..).take(self.records.len()).find(|number| !there.contains(number));
+        ensure!(lost.is_none(), "record {lost:?} of {} was acknowledged and is gone", self.name);
+        Ok(())
+    }
+
+    /// The numbers of the rows that are there, each of which must be what was meant by its number, and be there once.
+    /// `rows` have the number first.
+    ///
+    /// Errors: what differs; what nobody inserted.
+    pub fn compare<'a>(
+        &self,
+        rows: &Rows,
+        meant: impl Fn(i64) -> Option<&'a Vec<Value>>,
+    ) -> anyhow::Result<BTreeSet<i64>> {
+        let name = self.name;
+        let mut there = BTreeSet::new();
         for row in rows {
-            let number: usize = row[0].as_deref().unwrap_or_default().parse()?;
-            let Some(place) = number.checked_sub(1).filter(|place| *place < seen.len()) else {
+            let number: i64 = row[0].as_deref().unwrap_or_default().parse()?;
+            let Some(meant) = meant(number) else {
                 bail!("{name} has a record {number} that nobody inserted");
             };
-            ensure!(!seen[place], "{name} has record {number} twice");
-            seen[place] = true;
+            ensure!(there.insert(number), "{name} has record {number} twice");
             let read = |(text, (_, kind)): (&Option<String>, &(String, Kind))| match text {
-                None => Ok(Field::Null),
+                None => Ok(Value::Null),
                 Some(text) => kind.read(text),
             };
             let found = row[1..].iter().zip(&self.columns).map(read);
             let found = found.collect::<anyhow::Result<Vec<_>>>()?;
-            let meant = &self.records[place];
             ensure!(&found == meant, "record {number} of {name} is {found:?}, not {meant:?}");
         }
-        let lost = seen.iter().position(|seen| !seen);
-        ensure!(
-            lost.is_none(),
-            "record {:?} of {name} was acknowledged and is gone",
-            lost.map(|n| n + 1)
-        );
-        Ok(())
+        Ok(there)
     }
+}
+
+/// Inserts a record with a number by the statement of its table, and gives the number of rows.
+pub async fn insert<S: Session>(
+    session: &mut S,
+    insert_sql: &str,
+    number: i64,
+    record: &[Value],
+) -> Result<u64, Failure> {
+    let mut values = vec![Value::Integer(number)];
+    values.extend_from_slice(record);
+    session.execute_with(insert_sql, &values).await
 }
 
 #[cfg(test)]
@@ -253,14 +289,10 @@ mod tests {
     use super::*;
 
     fn rows(table: &Table) -> Rows {
-        let text = |field: &Field| match field {
-            Field::Null => None,
-            Field::Text(text) => Some(text.clone()),
-            Field::Integer(value) => Some(value.to_string()),
-            Field::Real(value) => Some(value.to_string()),
-        };
-        let row = |(place, record): (usize, &Vec<Field>)| {
-            std::iter::once(Some((place + 1).to_string())).chain(record.iter().map(text)).collect()
+        let row = |(place, record): (usize, &Vec<Value>)| {
+            std::iter::once(Some((place + 1).to_string()))
+                .chain(record.iter().map(Value::text))
+                .collect()
         };
         table.records.iter().enumerate().map(row).collect()
     }
@@ -289,7 +321,7 @@ mod tests {
     #[test]
     fn files_are_read_evenly() {
         let dir = tempfile::tempdir().unwrap();
-        for (name, columns) in TABLES {
+        for (_, file, columns) in TABLES {
             let mut text = columns.join(",") + "\n";
             for year in 1900..2000 {
                 let fields: Vec<String> = columns
@@ -305,15 +337,15 @@ mod tests {
                     .collect();
                 text.push_str(&(fields.join(",") + "\n"));
             }
-            std::fs::write(dir.path().join(name).with_extension("csv"), text).unwrap();
+            std::fs::write(dir.path().join(file), text).unwrap();
         }
         let few = Lahman::read(dir.path(), Some(30)).unwrap();
         assert_eq!(few.len(), 30);
         let years: Vec<_> = few.tables[0].records.iter().map(|record| record[1].clone()).collect();
-        assert_eq!(years, (1900..2000).step_by(10).map(Field::Integer).collect::<Vec<_>>());
+        assert_eq!(years, (1900..2000).step_by(10).map(Value::Integer).collect::<Vec<_>>());
         // A league of that name; numbers that are not known.
-        assert_eq!(few.tables[0].records[0][4], Field::Text("NA".to_owned()));
-        assert_eq!(few.tables[0].records[0][5], Field::Null);
+        assert_eq!(few.tables[0].records[0][4], Value::Text("NA".to_owned()));
+        assert_eq!(few.tables[0].records[0][5], Value::Null);
         assert_eq!(Lahman::read(dir.path(), None).unwrap().len(), 300);
         std::fs::remove_file(dir.path().join("Batting.csv")).unwrap();
         assert!(Lahman::read(dir.path(), None).is_err());
