@@ -520,6 +520,75 @@ fn a_function_that_runs_as_its_owner_is_read_as_its_owner_means_it() -> Result<(
     Ok(())
 }
 
+/// So does one that sets a role for itself, and a trigger that a foreign key fires as the owner of its table.
+#[test]
+fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE ROLE owner2 SUPERUSER; CREATE SCHEMA owner2;
+         CREATE TABLE parent (id int PRIMARY KEY) DISTRIBUTE BY HOME;
+         CREATE TABLE child (id int REFERENCES parent ON DELETE CASCADE) DISTRIBUTE BY HOME;
+         INSERT INTO parent VALUES (1); INSERT INTO child VALUES (1);
+         ALTER TABLE child OWNER TO owner2",
+    )?;
+    admin.query(&function("fd", ""))?;
+    admin.query(&function("owner2.fd", WRITES))?;
+    admin.query(
+        "CREATE FUNCTION sets() RETURNS int LANGUAGE plpgsql SET role = owner2 AS \
+         $$ BEGIN RETURN fd(); END $$",
+    )?;
+    admin.query(&trigger("PERFORM fd();").replace("RETURN new", "RETURN old"))?;
+    admin.query("CREATE TRIGGER t BEFORE DELETE ON child FOR EACH ROW EXECUTE FUNCTION tf()")?;
+    for statement in ["SELECT sets()", "DELETE FROM parent WHERE id = 1"] {
+        let said = conversation::hold(&mut admin, &format!("Q {statement}"))?;
+        ensure!(said.iter().any(|line| line == "Error 0A000"), "{statement}: {said:#?}");
+        nothing_was_written(&cluster, statement, &said)?;
+    }
+    Ok(())
+}
+
+/// A COMMIT computes the rows of a cursor WITH HOLD that code has declared, and the expressions of an exclusion
+/// constraint that was deferred, by code that was replaced meanwhile.
+#[test]
+fn what_a_commit_computes_is_not_run_unasked() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let g = |body: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION g(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN {body} RETURN i; END $$"
+        )
+    };
+    for statements in [
+        &["DO $$ BEGIN EXECUTE 'DECLARE cc CURSOR WITH HOLD FOR SELECT g(v) FROM h'; END $$"][..],
+        &[
+            "INSERT INTO excluded VALUES (1, 1), (2, 3)",
+            "INSERT INTO excluded VALUES (3, 3)",
+            "DELETE FROM excluded WHERE id = 2",
+        ],
+    ] {
+        make_h(&mut admin, "DROP TABLE IF EXISTS excluded")?;
+        admin.query(&g("IF i > 1 THEN PERFORM 1; END IF;"))?;
+        admin.query(
+            "CREATE TABLE excluded (id int, v int, \
+             EXCLUDE USING btree (g(v) WITH =) DEFERRABLE INITIALLY DEFERRED) DISTRIBUTE BY HOME",
+        )?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        client.query("BEGIN")?;
+        let mut said = Vec::new();
+        for statement in statements {
+            said.extend(conversation::hold(&mut client, &format!("Q {statement}"))?);
+        }
+        admin.query(&g(WRITES))?;
+        said.extend(conversation::hold(&mut client, "Q COMMIT")?);
+        ensure!(said.iter().any(|line| line.starts_with("Error")), "{statements:?}: {said:#?}");
+        ensure!(refused_rightly(&said), "{statements:?}: {said:#?}");
+        nothing_was_written(&cluster, &format!("{statements:?}"), &said)?;
+    }
+    Ok(())
+}
+
 /// A function reads a replicated table, or a view of it, which every node can answer; that is moved, or its name
 /// comes to mean another, before a portal or cursor goes on that calls the function, or a transaction ends that has
 /// left such a call.
@@ -589,6 +658,42 @@ fn what_code_reads_is_what_it_was_when_its_caller_was_bound() -> Result<()> {
                 }
             }
         }
+    }
+    Ok(())
+}
+
+/// A statement, or a FETCH, is at work, and the code that it calls comes later to a replicated table, which is moved
+/// meanwhile: it reads all of it, or is refused.
+#[test]
+fn what_code_reads_is_not_moved_while_its_caller_is_at_work() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    make_h(&mut admin, "SELECT 1")?;
+    admin.query(
+        "CREATE FUNCTION later(i int) RETURNS int LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_sleep(0.5); RETURN (SELECT sum(v) FROM r); END $$",
+    )?;
+    let query = "SELECT later(v) FROM h";
+    for (before, flight) in [
+        ("Q SELECT 1".to_owned(), format!("Q {query}")),
+        ("Q SELECT 1".to_owned(), one(query) + "S"),
+        ("Q BEGIN".to_owned(), one(query) + "S"),
+        (format!("Q BEGIN; DECLARE c CURSOR FOR {query}"), "Q FETCH 2 FROM c".to_owned()),
+        (format!("Q BEGIN; DECLARE c CURSOR FOR {query}"), "E c|2\nS".to_owned()),
+    ] {
+        admin.query(
+            "DROP TABLE IF EXISTS r; CREATE TABLE r (id int, v int) DISTRIBUTE BY REPLICATED;
+             INSERT INTO r SELECT n, n FROM generate_series(1, 20) n",
+        )?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        conversation::hold(&mut client, &before)?;
+        let asked = meanwhile(client, flight.clone());
+        std::thread::sleep(Duration::from_millis(200));
+        admin.query("SELECT tutti_distribute('r', 'id')")?;
+        let (said, _) = joined(asked)?;
+        ensure!(refused_rightly(&said), "{before}, {flight}: {said:#?}");
+        let mut rows = said.iter().filter(|line| line.starts_with("DataRow"));
+        ensure!(rows.all(|row| row == "DataRow 210"), "{before}, {flight}: {said:#?}");
     }
     Ok(())
 }

@@ -44,7 +44,7 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
         AND d.refclassid = 'pg_extension'::regclass),
     (SELECT d.kind FROM tutti.declaration d WHERE d.routine = p.oid
         AND (d.of_text IS NULL OR d.of_text = tutti.text_of(p.oid))), array_to_string(p.proconfig, ' '),
-    p.prosecdef
+    p.prosecdef OR EXISTS (SELECT FROM unnest(p.proconfig) AS s WHERE s LIKE 'role=%' OR s LIKE 'session\\_authorization=%')
 FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384

@@ -300,6 +300,8 @@ BEGIN
         RETURN QUERY SELECT 'temporary', ''::text, ''::text WHERE pg_my_temp_schema() <> 0;
     END IF;
     RETURN QUERY SELECT 'deferred', ''::text, ''::text WHERE tutti.deferred() IS NOT NULL;
+    RETURN QUERY SELECT 'held', c.name, ''::text FROM pg_cursors AS c
+    WHERE c.is_holdable AND c.creation_time >= now();
     RETURN QUERY SELECT 'setting', s.key, s.value FROM jsonb_each_text(settings) AS s
     WHERE s.value IS DISTINCT FROM before -> 'settings' ->> s.key;
 END $tutti$;

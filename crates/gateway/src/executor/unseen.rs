@@ -252,6 +252,9 @@ impl Executor<'_> {
                 Some("shared") => shared = Some(name.to_owned()),
                 Some("definition") => return Err(accounting.schema_refusal(name)),
                 Some("deferred") => deferred = true,
+                Some("held") if !self.tx.cursors.contains_key(name) => {
+                    return Err(held_by_code(name));
+                }
                 Some("temporary") => temporary = true,
                 _ => (),
             }
@@ -590,6 +593,15 @@ pub(crate) fn held_beyond_block() -> Failure {
         "a cursor WITH HOLD over code that the gateway does not see cannot be declared in a transaction",
         "Its rows would be computed at COMMIT, and until then a table may be spread that the code reads.",
         "Declare it outside of a transaction, or without HOLD.",
+    )
+}
+
+/// Its query would run at the COMMIT, and what it touches is not asked then.
+fn held_by_code(name: &str) -> Failure {
+    Failure::unsupported(
+        format!("cursor \"{name}\" WITH HOLD, which code has declared"),
+        "Its query runs when the transaction commits, where what it touches is not asked.",
+        "Declare it by a statement of the client's, or without WITH HOLD.",
     )
 }
 

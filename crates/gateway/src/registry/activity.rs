@@ -116,7 +116,7 @@ const OVERTAKEN_MESSAGE: &str =
 /// Whether a statement may come to one of its tables after it has begun its work: by code, or as what it writes is
 /// written with others.
 fn comes_later(concerns: Option<&Arc<Concerns>>, writes: bool) -> bool {
-    concerns.is_some_and(|concerns| match &concerns.relations {
+    concerns.is_none_or(|concerns| match &concerns.relations {
         // Code reads others than the text names.
         None => writes || concerns.calls_users(),
         Some(relations) => writes && 1 < relations.len(),

@@ -352,7 +352,9 @@ impl TransactionContext {
     /// Whether a node may run users' code when the transaction ends there.
     async fn leaves_code_to_its_end(&mut self) -> Result<bool, Failure> {
         const DEFERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_trigger \
-             WHERE tgdeferrable AND NOT tgisinternal AND tgenabled OPERATOR(pg_catalog.<>) 'D' \
+             WHERE tgdeferrable AND (NOT tgisinternal \
+                 OR tgfoid OPERATOR(pg_catalog.=) 'pg_catalog.unique_key_recheck'::pg_catalog.regproc) \
+             AND tgenabled OPERATOR(pg_catalog.<>) 'D' \
              AND pg_catalog.pg_stat_get_xact_tuples_inserted(tgrelid) \
                  OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_updated(tgrelid) \
                  OPERATOR(pg_catalog.+) pg_catalog.pg_stat_get_xact_tuples_deleted(tgrelid) \

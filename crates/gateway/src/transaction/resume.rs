@@ -49,7 +49,11 @@ impl TransactionContext {
             }
             (None, _) => return Ok(own),
         };
-        Ok(own.zip(of_query).map(|(own, of_query)| Arc::new(own.with(&of_query))))
+        Ok(match own {
+            Some(own) => of_query.map(|of_query| Arc::new(own.with(&of_query))),
+            // A FETCH by itself depends on nothing.
+            None => of_query,
+        })
     }
 
     /// Before a portal goes on that changes have not seen all the time since it was bound; `begins`: it has not

@@ -8,7 +8,7 @@
 //! opaque piece: what may be set or undone counts of all.
 //! Start reading at [`Search::finish`].
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use pg_query::protobuf::Token;
@@ -18,7 +18,7 @@ use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, Name, Use, Words,
-    certain_tokens, events, names_accounting, reads_uncounted, words_of,
+    WrittenWith, certain_tokens, events, names_accounting, reads_uncounted, words_of,
 };
 
 /// Whose code is searched.
@@ -72,6 +72,8 @@ pub(crate) struct Search<'a> {
     paths: Vec<Vec<String>>,
     seen: HashSet<(Item, Path)>,
     queue: Vec<(Item, Path)>,
+    /// Of paths of owners: which path they were made from.
+    of_owners: HashMap<Path, Path>,
     /// Whether it must be proven that all is on node 1.
     proves: bool,
     reach: Reach,
@@ -87,6 +89,7 @@ impl<'a> Search<'a> {
             paths: vec![scope.search_path.clone(), Vec::new()],
             seen: HashSet::new(),
             queue: Vec::new(),
+            of_owners: HashMap::new(),
             proves: false,
             reach: Reach::default(),
         };
@@ -349,22 +352,35 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What a function may come to that runs as its owner: by the session's search path that may be any schema
-    /// before the others, "$user" among them.
+    /// What a function may come to that runs as its owner.
     fn as_owner(&mut self, body: &Body, path: Path, name: &str) {
+        match self.paths_of_owners(path) {
+            Some(paths) => paths.into_iter().for_each(|path| self.body(body, path, name)),
+            None => self.opaque(name, "runs as its owner, who may see other schemas"),
+        }
+    }
+
+    /// The paths that the session's may be for another role: any schema may come before the others, "$user" among
+    /// them. `None`: there are too many.
+    fn paths_of_owners(&mut self, path: Path) -> Option<Vec<Path>> {
+        // One owner's code may run another's.
+        let base = self.of_owners.get(&path).copied().unwrap_or(path);
         let relations = self.catalog.relations.keys();
         let functions = self.code.functions.values().map(|function| &function.schema);
         let mut others: BTreeSet<String> = relations.chain(functions).cloned().collect();
-        others.retain(|schema| !self.paths[path].contains(schema));
+        others.retain(|schema| !self.paths[base].contains(schema));
         if OWNERS_SCHEMAS_MAX < others.len() {
-            return self.opaque(name, "runs as its owner, who may see other schemas");
+            return None;
         }
+        let mut paths = Vec::new();
         for schema in others {
             let mut wanted = vec![schema];
-            wanted.extend(self.paths[path].iter().cloned());
+            wanted.extend(self.paths[base].iter().cloned());
             let path = self.known_path(wanted);
-            self.body(body, path, name);
+            self.of_owners.insert(path, base);
+            paths.push(path);
         }
+        Some(paths)
     }
 
     fn path_of(&mut self, own: &[String]) -> Path {
@@ -585,6 +601,29 @@ impl<'a> Search<'a> {
             if other.by & events != 0 {
                 let event = if other.is_child() { events } else { other.as_event };
                 self.push(Item::Written(other.relation, event), path);
+                if !other.is_child() {
+                    self.written_as_owner(other, event, path);
+                }
+            }
+        }
+    }
+
+    /// What a foreign key does to rows that refer to others, it does as their table's owner.
+    fn written_as_owner(&mut self, other: &WrittenWith, event: u8, path: Path) {
+        let code = self.code;
+        let attached = code.attached.get(&other.relation).into_iter().flatten();
+        let runs_code = attached.filter(|it| it.runs_for(event)).any(|it| !it.uses.is_empty());
+        if !runs_code && !code.written_with.contains_key(&other.relation) {
+            return;
+        }
+        match self.paths_of_owners(path) {
+            Some(paths) => {
+                for path in paths {
+                    self.push(Item::Written(other.relation, event), path);
+                }
+            }
+            None => {
+                self.opaque("a foreign key", "acts as its table's owner, who may see other schemas")
             }
         }
     }

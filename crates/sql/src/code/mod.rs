@@ -74,7 +74,7 @@ pub struct FunctionCode {
     pub name: String,
     /// The search path that it sets for itself.
     pub path: Option<Vec<String>>,
-    /// It runs as its owner, who may see other schemas by the same search path.
+    /// It runs as its owner, or as a role that it sets, who may see other schemas by the same search path.
     pub is_definer: bool,
     /// Types of its arguments and its result.
     pub types: Vec<u32>,

@@ -66,7 +66,9 @@ impl Session {
     pub(super) async fn check_unchecked(&mut self) -> Result<(), Failure> {
         let Some(name) = self.pipeline.unchecked.clone() else { return Ok(()) };
         let activity = &self.tx.activity;
-        if activity.is_overtaken_unsent() || !activity.has_plan() {
+        let is_stopped =
+            activity.is_overtaken_unsent() || (activity.is_overtaken() && self.has_sent_nothing());
+        if is_stopped || !activity.has_plan() {
             // The client has paused since its Parse, and a change has stopped what was planned then.
             if self.has_sent_nothing() {
                 let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
