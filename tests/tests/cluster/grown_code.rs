@@ -540,7 +540,13 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
     )?;
     admin.query(&trigger("PERFORM fd();").replace("RETURN new", "RETURN old"))?;
     admin.query("CREATE TRIGGER t BEFORE DELETE ON child FOR EACH ROW EXECUTE FUNCTION tf()")?;
-    for statement in ["SELECT sets()", "DELETE FROM parent WHERE id = 1"] {
+    admin.query(
+        "CREATE FUNCTION g(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+         $$ BEGIN PERFORM fd(); RETURN i; END $$;
+         CREATE TABLE indexed (v int) DISTRIBUTE BY HOME; CREATE INDEX ON indexed (g(v));
+         INSERT INTO indexed SELECT generate_series(1, 9); ALTER TABLE indexed OWNER TO owner2",
+    )?;
+    for statement in ["SELECT sets()", "DELETE FROM parent WHERE id = 1", "ANALYZE indexed"] {
         let said = conversation::hold(&mut admin, &format!("Q {statement}"))?;
         ensure!(said.iter().any(|line| line == "Error 0A000"), "{statement}: {said:#?}");
         nothing_was_written(&cluster, statement, &said)?;
@@ -692,8 +698,10 @@ fn what_code_reads_is_not_moved_while_its_caller_is_at_work() -> Result<()> {
         admin.query("SELECT tutti_distribute('r', 'id')")?;
         let (said, _) = joined(asked)?;
         ensure!(refused_rightly(&said), "{before}, {flight}: {said:#?}");
+        let is_refused = said.iter().any(|line| line.starts_with("Error"));
         let mut rows = said.iter().filter(|line| line.starts_with("DataRow"));
-        ensure!(rows.all(|row| row == "DataRow 210"), "{before}, {flight}: {said:#?}");
+        let are_all_right = rows.all(|row| row == "DataRow 210");
+        ensure!(is_refused || are_all_right, "{before}, {flight}: {said:#?}");
     }
     Ok(())
 }

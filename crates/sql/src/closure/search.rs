@@ -634,6 +634,18 @@ impl<'a> Search<'a> {
             self.opaque(&name, "runs a statement of its own");
         }
         self.uses(&attached.uses, path, Some(&name));
+        let calls_users = attached.uses.iter().any(|it| matches!(it, Use::Function(_)));
+        if attached.kind == AttachedKind::Index && calls_users {
+            // What builds or analyses it does so as the table's owner.
+            match self.paths_of_owners(path) {
+                Some(paths) => {
+                    for path in paths {
+                        self.uses(&attached.uses, path, Some(&name));
+                    }
+                }
+                None => self.opaque(&name, "is built as its owner, who may see other schemas"),
+            }
+        }
     }
 
     fn type_parts(&mut self, oid: u32, path: Path, is_made: bool) {

@@ -248,7 +248,12 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             add_indexes(cluster.relation.as_ref(), context, search);
             None
         }
-        NodeEnum::VacuumStmt(vacuum) if option(&vacuum.options, "full").is_some() => {
+        // What is analysed is computed, too, where it is an index's expression.
+        NodeEnum::VacuumStmt(vacuum)
+            if !vacuum.is_vacuumcmd
+                || option(&vacuum.options, "full").is_some()
+                || option(&vacuum.options, "analyze").is_some() =>
+        {
             for table in &vacuum.rels {
                 if let Some(NodeEnum::VacuumRelation(table)) = &table.node {
                     add_indexes(table.relation.as_ref(), context, search);
