@@ -474,8 +474,17 @@ fn constraints_that_are_set_immediate_run_no_code_that_was_replaced() -> Result<
 fn a_copy_that_pauses_is_ended_as_others_are() -> Result<()> {
     let cluster = start()?;
     let mut admin = Client::connect(&cluster.endpoint())?;
-    for flight in ["Q COPY h FROM STDIN\nd 5\t5", "P |COPY h FROM STDIN\nB |\nE |0\nd 5\t5"] {
+    for flight in [
+        "Q COPY h FROM STDIN\nd 5\t5",
+        "P |COPY h FROM STDIN\nB |\nE |0\nd 5\t5",
+        "Q COPY hd FROM STDIN\nd 5\t5",
+        "P |COPY hd FROM STDIN\nB |\nE |0\nd 5\t5",
+    ] {
         make_h(&mut admin, &trigger(""))?;
+        admin.query(
+            "DROP TABLE IF EXISTS hd; CREATE TABLE hd (id int, v int) DISTRIBUTE BY HASH (id);
+             CREATE TRIGGER t BEFORE INSERT ON hd FOR EACH ROW EXECUTE FUNCTION tf()",
+        )?;
         admin.query("CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION tf()")?;
         let mut client = Client::connect(&cluster.endpoint())?;
         client.send_bytes(&conversation::messages(flight)?)?;
@@ -488,7 +497,8 @@ fn a_copy_that_pauses_is_ended_as_others_are() -> Result<()> {
             said.push(conversation::told(&client.receive()?)?);
         }
         ensure!(said.iter().any(|line| line == "Error 40001"), "{flight}: {said:#?}");
-        ensure!(client.value("SELECT count(*) FROM h WHERE id > 2")? == "0", "{flight}");
+        let rows = "SELECT (SELECT count(*) FROM h WHERE id > 2) + (SELECT count(*) FROM hd)";
+        ensure!(client.value(rows)? == "0", "{flight}");
         nothing_was_written(&cluster, flight, &said)?;
     }
     Ok(())
@@ -533,6 +543,12 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
          ALTER TABLE child OWNER TO owner2",
     )?;
     admin.query(&function("fd", ""))?;
+    admin.query(
+        "CREATE FUNCTION g(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+         $$ BEGIN PERFORM fd(); RETURN i; END $$;
+         CREATE TABLE indexed (v int) DISTRIBUTE BY HOME; CREATE INDEX ON indexed (g(v));
+         INSERT INTO indexed SELECT generate_series(1, 9); ALTER TABLE indexed OWNER TO owner2",
+    )?;
     admin.query(&function("owner2.fd", WRITES))?;
     admin.query(
         "CREATE FUNCTION sets() RETURNS int LANGUAGE plpgsql SET role = owner2 AS \
@@ -540,12 +556,6 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
     )?;
     admin.query(&trigger("PERFORM fd();").replace("RETURN new", "RETURN old"))?;
     admin.query("CREATE TRIGGER t BEFORE DELETE ON child FOR EACH ROW EXECUTE FUNCTION tf()")?;
-    admin.query(
-        "CREATE FUNCTION g(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
-         $$ BEGIN PERFORM fd(); RETURN i; END $$;
-         CREATE TABLE indexed (v int) DISTRIBUTE BY HOME; CREATE INDEX ON indexed (g(v));
-         INSERT INTO indexed SELECT generate_series(1, 9); ALTER TABLE indexed OWNER TO owner2",
-    )?;
     for statement in ["SELECT sets()", "DELETE FROM parent WHERE id = 1", "ANALYZE indexed"] {
         let said = conversation::hold(&mut admin, &format!("Q {statement}"))?;
         ensure!(said.iter().any(|line| line == "Error 0A000"), "{statement}: {said:#?}");

@@ -25,6 +25,7 @@ use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done};
 use crate::plans::route::{bucket_of_value, node_of_bucket};
+use crate::registry::activity::overtaken;
 
 /// Rows whose missing values are drawn together.
 const FILL_CHUNK_ROWS: usize = 5_000;
@@ -215,8 +216,15 @@ impl Executor<'_> {
         copy: &mut CopyIn<'_>,
         splitter: &mut RowSplitter,
     ) -> Result<DataEnd, Failure> {
+        let stops = self.client.stops();
         loop {
-            let Some(frame) = self.client.next_frame().await? else {
+            let next = tokio::select! {
+                biased;
+                frame = self.client.next_frame() => frame?,
+                // Its nodes, which wait for data, heed no cancel request.
+                () = stops.notified() => return Err(overtaken().into()),
+            };
+            let Some(frame) = next else {
                 let lost = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
                 return Err(Failure::Client(ClientError::from(lost)));
             };

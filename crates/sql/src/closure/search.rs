@@ -119,6 +119,16 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Adds what a text means to another role, the owner of a table.
+    pub(crate) fn text_of_owner(&mut self, text: &str) {
+        let Ok(tokens) = crate::statement::tokens::scan(text) else { return };
+        let words = words_of(&tokens);
+        match self.paths_of_owners(SESSION) {
+            Some(paths) => paths.into_iter().for_each(|path| self.words(&words, path, None)),
+            None => self.opaque("this statement", "is run as an owner who may see other schemas"),
+        }
+    }
+
     /// Adds what the statement's text names of the session's temporary objects.
     pub(crate) fn temporary_code(&mut self, text: &str) {
         if self.scope.temporary_code.is_empty() {

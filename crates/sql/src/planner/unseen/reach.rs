@@ -227,6 +227,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
         }
         NodeEnum::IndexStmt(_) => {
             search.text(text);
+            search.text_of_owner(text);
             None
         }
         NodeEnum::ReindexStmt(reindex) => {
