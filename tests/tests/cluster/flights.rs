@@ -133,6 +133,28 @@ fn a_flight_that_pauses_before_anything_is_sent_goes_on_with_the_change() -> Res
     Ok(())
 }
 
+/// A transaction that makes tables on all nodes goes on beside others that do, whose changes its nodes are made to
+/// notice.
+#[test]
+fn a_transaction_that_makes_tables_goes_on_beside_changes_of_others() -> Result<()> {
+    let cluster = start(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for first in ["CREATE TABLE m1 (k int) DISTRIBUTE BY HASH (k)", "SELECT count(*) FROM zz"] {
+        client.query(&format!("BEGIN; {first}"))?;
+        for made in ["m2", "m3"] {
+            admin.query("CREATE TABLE u (k int) DISTRIBUTE BY HASH (k); DROP TABLE u")?;
+            client.query(&format!("CREATE TABLE {made} (k int) DISTRIBUTE BY HASH (k)"))?;
+            client.query(&format!("INSERT INTO {made} SELECT generate_series(1, 9)"))?;
+            admin.query("CREATE TABLE u (k int) DISTRIBUTE BY HASH (k); DROP TABLE u")?;
+            client.query(&format!("CREATE INDEX ON {made} (k)"))?;
+            ensure!(client.value(&format!("SELECT count(*) FROM {made}"))? == "9", "{first}");
+        }
+        client.query("ROLLBACK")?;
+    }
+    Ok(())
+}
+
 /// A portal shows rows as they were when it was bound. One that the gateway carries out when it is executed is
 /// refused if its session has written since, whether within a block or not; others' writes are as good before as
 /// after.

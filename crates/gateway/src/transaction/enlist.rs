@@ -58,6 +58,12 @@ impl TransactionContext {
         access: Access,
     ) -> Result<&mut Link, Failure> {
         self.enlist_for_flight(node, access).await?;
+        // A flight may have answers due that come before.
+        if !self.flight.contains_key(&node) && self.must_notice(node) {
+            self.note_noticed(node);
+            // Awaited: callers may use the connection as one that owes nothing.
+            self.links.at(&node).query(NOTICE).await?;
+        }
         let link = self.links.at(&node);
         // A change that stops the plan sees from now on that something may come; or that is seen here.
         link.note_sending();
@@ -65,12 +71,7 @@ impl TransactionContext {
             link.note_heard();
             return Err(overtaken().into());
         }
-        // A flight may have answers due that come before.
-        if !self.flight.contains_key(&node) && self.must_notice(node) {
-            self.note_noticed(node);
-            self.links.at(&node).put_silent(NOTICE);
-        }
-        Ok(self.links.at(&node))
+        Ok(link)
     }
 
     /// The same for messages of a client's flight: whether the node must first take notice of what others have

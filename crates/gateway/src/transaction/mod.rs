@@ -110,6 +110,8 @@ pub(crate) struct TransactionContext {
     pub(crate) cursors: HashMap<String, Cursor>,
     /// How often the name scope has changed.
     pub(crate) scope_changes: u64,
+    /// Of these, how often names of tables or code came to mean others.
+    pub(crate) sight_changes: u64,
     /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
     /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
     pub(crate) scope_is_stale: bool,
@@ -187,6 +189,7 @@ impl TransactionContext {
             portals: HashMap::new(),
             cursors: HashMap::new(),
             scope_changes: 0,
+            sight_changes: 0,
             scope_is_stale: false,
             settings_are_stale: false,
             scope_is_due: false,

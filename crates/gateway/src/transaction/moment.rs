@@ -15,8 +15,8 @@ pub struct Moment {
     pub catalog: Arc<Catalog>,
     /// How often sessions had come to see other schemas.
     pub path_changes: u64,
-    /// How often the session's own names had come to mean something else.
-    pub scope_changes: u64,
+    /// How often the session's own path, or what is temporary, had come to hide other names.
+    pub sight_changes: u64,
 }
 
 /// What statements have left for the end of their transaction, where code that they call may run once more.

@@ -234,7 +234,7 @@ impl TransactionContext {
     /// What code means now.
     pub(crate) fn moment(&self) -> Moment {
         let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
-        Moment { catalog: self.catalog.clone(), path_changes, scope_changes: self.scope_changes }
+        Moment { catalog: self.catalog.clone(), path_changes, sight_changes: self.sight_changes }
     }
 
     /// Errors: 40001 if code that is called has come to do more than it did then.
@@ -256,7 +256,7 @@ impl TransactionContext {
                 .with(b'H', "The transaction might succeed if retried.")
                 .into());
         }
-        let sees_otherwise = self.scope_changes != old.scope_changes;
+        let sees_otherwise = self.sight_changes != old.sight_changes;
         match sees_otherwise && found_otherwise(old, new, true, concerns).is_some() {
             false => Ok(()),
             true => Err(Failure::unsupported(
@@ -287,7 +287,7 @@ impl TransactionContext {
         for node in self.transaction.writers().collect::<Vec<_>>() {
             if self.must_notice(node) {
                 self.note_noticed(node);
-                self.link(node).await?.put_silent(NOTICE);
+                self.link(node).await?.query(NOTICE).await?;
             }
         }
         Ok(())

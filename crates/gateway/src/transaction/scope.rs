@@ -24,9 +24,10 @@ pub(crate) const NOTICE: &str =
 impl TransactionContext {
     /// From here on what is open on this node began with what is published now.
     pub(crate) fn note_noticed(&mut self, node: NodeId) {
+        let published = self.published_of_plans().clone();
         match self.noticed.iter_mut().find(|(known, _)| *known == node) {
-            Some((_, catalog)) => catalog.clone_from(&self.catalog),
-            None => self.noticed.push((node, self.catalog.clone())),
+            Some((_, catalog)) => *catalog = published,
+            None => self.noticed.push((node, published)),
         }
     }
 
@@ -34,7 +35,7 @@ impl TransactionContext {
     /// a transaction is open that began then, or took notice then.
     pub(crate) fn must_notice(&self, node: NodeId) -> bool {
         let is_older = |(known, catalog): &(NodeId, Arc<Catalog>)| {
-            *known == node && !Arc::ptr_eq(catalog, &self.catalog)
+            *known == node && !Arc::ptr_eq(catalog, self.published_of_plans())
         };
         self.noticed.iter().any(is_older)
             && !self.catalog.is_solo()
@@ -42,6 +43,13 @@ impl TransactionContext {
             // It takes a snapshot, which may be still to be imported.
             && (!self.transaction.is_open()
                 || self.transaction.used.contains(&node) || self.level() == Level::ReadCommitted)
+    }
+
+    /// What others have published, by which statements are planned; of what the transaction has changed itself its
+    /// backends know.
+    fn published_of_plans(&self) -> &Arc<Catalog> {
+        let of_own = self.transaction.own_catalog_of.as_ref();
+        of_own.filter(|_| self.transaction.catalog_changed).unwrap_or(&self.catalog)
     }
 
     /// Nothing is open any more.
@@ -120,6 +128,7 @@ impl TransactionContext {
         if scope != self.scope {
             // Undoing part of the transaction, or ending it, may undo this.
             self.transaction.scope_changed |= self.transaction.is_open();
+            self.sight_changes += u64::from(self.hides_otherwise(&scope));
             self.scope = scope;
             self.scope_changes += 1;
             // What is sent to nodes where the transaction has been is to mean the same there.
@@ -129,6 +138,22 @@ impl TransactionContext {
             }
         }
         Ok(())
+    }
+
+    /// Whether names that code says may mean others by this scope: a temporary table of a name of its own hides none.
+    fn hides_otherwise(&self, scope: &NameScope) -> bool {
+        let is_taken = |name: &&String| {
+            let relations = self.catalog.relations.values();
+            relations.into_iter().any(|of| of.contains_key(name.as_str()))
+        };
+        let is_other = |of: &Vec<String>, than: &Vec<String>| {
+            of.iter().filter(|name| !than.contains(name)).any(|name| is_taken(&name))
+        };
+        scope.search_path != self.scope.search_path
+            || is_other(&scope.temporary, &self.scope.temporary)
+            || is_other(&self.scope.temporary, &scope.temporary)
+            || is_other(&scope.temporary_code, &self.scope.temporary_code)
+            || is_other(&self.scope.temporary_code, &scope.temporary_code)
     }
 
     /// The last statement may have changed how names are looked up, and how long the session may be
