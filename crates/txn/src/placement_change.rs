@@ -197,11 +197,12 @@ pub struct Plan {
     pub brings_checked: bool,
     /// It may call code that has come to do more than it reckons with.
     pub may_call_grown: bool,
-    /// That it is seen at work says nothing of what comes: several of its steps may have been sent together
-    /// (statements of a flight), and when the node has done one it goes on with the next without being sent
-    /// anything more; or it comes to further tables in the middle of one, by code that it calls, by foreign keys
-    /// that cascade, or for rows of partitions.
-    pub may_come_to_more: bool,
+    /// Several of its steps may have been sent together (statements of a flight): when the node has done the
+    /// one that is seen, it goes on with the next without being sent anything more.
+    pub sends_ahead: bool,
+    /// It may come to further tables in the middle of a step: by code that it calls, by foreign keys that cascade,
+    /// for rows of partitions. That it is at work says nothing of their locks.
+    pub comes_later: bool,
 }
 
 impl Plan {
@@ -215,7 +216,8 @@ impl Plan {
         rebuilds_changed: false,
         brings_checked: false,
         may_call_grown: true,
-        may_come_to_more: true,
+        sends_ahead: true,
+        comes_later: true,
     };
 }
 
@@ -756,7 +758,7 @@ impl Overtaking {
         match (self.round, seen) {
             (_, Seen::WaitsForChange) | (Round::Transit | Round::Calls | Round::All, _) => None,
             // What is behind this step is at the node already.
-            (Round::WhoComes, _) if plan.may_come_to_more => None,
+            (Round::WhoComes, _) if plan.sends_ahead || plan.comes_later => None,
             (Round::WhoComes, Seen::AtWork) => Some(true),
             // It was running when it was stopped.
             (Round::WhoComes, Seen::Idle) if was_stopped => Some(true),
@@ -767,7 +769,8 @@ impl Overtaking {
             (Round::WhoWaits { adds_code }, _) => {
                 // Whatever it waits for, it is not on its way to the change.
                 let is_far = !plan.may_use_changed;
-                let is_left = match plan.may_come_to_more {
+                let comes = plan.sends_ahead || (adds_code && plan.comes_later);
+                let is_left = match comes {
                     true => is_far,
                     false => is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_late,
                 };

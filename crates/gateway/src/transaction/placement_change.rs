@@ -471,7 +471,8 @@ impl Comparison {
             brings_checked: activity
                 .brings_any(|relation| planner::refuse_transit(relation, &self.new).is_err()),
             may_call_grown: !self.grown.is_empty() && activity.may_call(&self.grown),
-            may_come_to_more: activity.sends_ahead() || activity.comes_later(),
+            sends_ahead: activity.sends_ahead(),
+            comes_later: activity.comes_later(),
         }
     }
 }

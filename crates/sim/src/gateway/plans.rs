@@ -83,7 +83,8 @@ impl Activity {
             rebuilds_changed: false,
             brings_checked: false,
             may_call_grown: false,
-            may_come_to_more: false,
+            sends_ahead: false,
+            comes_later: false,
         }
     }
 

@@ -94,7 +94,8 @@ impl Script {
             rebuilds_changed: self.rebuilds,
             brings_checked: self.brings,
             may_call_grown: self.calls,
-            may_come_to_more: self.is_flight,
+            sends_ahead: self.is_flight,
+            comes_later: false,
         }
     }
 
@@ -606,7 +607,7 @@ impl World {
             Some(Mutation::ReadingIsOverlooked) => plan.uses_changed = false,
             Some(Mutation::RebuildingIsOverlooked) => plan.rebuilds_changed = false,
             Some(Mutation::BroughtRowsAreOverlooked) => plan.brings_checked = false,
-            Some(Mutation::FlightsAreOverlooked) => plan.may_come_to_more = false,
+            Some(Mutation::FlightsAreOverlooked) => plan.sends_ahead = false,
             Some(Mutation::CallsAreOverlooked) => plan.may_call_grown = false,
             _ => (),
         }
