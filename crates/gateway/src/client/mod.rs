@@ -106,7 +106,6 @@ impl Capture {
 }
 
 impl Client {
-    /// Takes over a socket, and the slot of its connection among those that are logging in.
     /// From here on what it sends for a statement is waited for only until this is notified.
     pub(crate) fn heed(&mut self, stops: Arc<Notify>) {
         self.stops = stops;
@@ -117,6 +116,7 @@ impl Client {
         self.stops.clone()
     }
 
+    /// Takes over a socket, and the slot of its connection among those that are logging in.
     pub(crate) fn new(
         stream: TcpStream,
         peer: SocketAddr,

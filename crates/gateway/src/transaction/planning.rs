@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
-use tutti_sql::closure::{grown, turned};
+use tutti_sql::closure::{grown, is_elsewhere, turned};
 use tutti_sql::plan::{Access, Concerns, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
@@ -620,13 +620,7 @@ fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
     let Some(before) = as_it_was(relation, old) else {
         return relation.placement != Placement::Home;
     };
-    let is_mapped_anew = match relation.placement {
-        Placement::Hash { map, .. } | Placement::Async { map, .. } => {
-            old.maps.get(&map) != new.maps.get(&map)
-        }
-        _ => false,
-    };
-    before.placement != relation.placement || is_mapped_anew
+    is_elsewhere(before, relation, old, new)
 }
 
 pub(crate) fn canceled(sqlstate: &str, why: &str) -> Failure {

@@ -17,7 +17,7 @@ use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::transaction::TransactionContext;
 use crate::transaction::moment::Moment;
-use crate::transaction::named::{Bound, Portal};
+use crate::transaction::named::{Bound, Cursor, Portal};
 
 impl TransactionContext {
     /// What a statement depends on; one that uses a cursor, as SQL calls portals too, also on what the cursor's
@@ -35,8 +35,7 @@ impl TransactionContext {
         let of_query = match (self.cursors.get(name), self.portals.get(name)) {
             (Some(cursor), _) if cursor.has_all_rows() => return Ok(own),
             (Some(cursor), _) => {
-                self.refuse_moved_since(&cursor.then.catalog, cursor.concerns.as_deref())?;
-                self.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
+                self.refuse_declared_otherwise(cursor)?;
                 cursor.concerns.clone()
             }
             (None, Some(Portal::Node { bound: Some(bound), runs, .. })) => {
@@ -54,6 +53,17 @@ impl TransactionContext {
             // A FETCH by itself depends on nothing.
             None => of_query,
         })
+    }
+
+    /// Before more is asked of a cursor whose query runs when rows are.
+    ///
+    /// Errors: 40001 if its tables, or the code that it runs, are not as they were; 0A000 if its session sees others.
+    pub(crate) fn refuse_declared_otherwise(&self, cursor: &Cursor) -> Result<(), Failure> {
+        if cursor.has_all_rows() {
+            return Ok(());
+        }
+        self.refuse_moved_since(&cursor.then.catalog, cursor.concerns.as_deref())?;
+        self.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())
     }
 
     /// Before a portal goes on that changes have not seen all the time since it was bound; `begins`: it has not

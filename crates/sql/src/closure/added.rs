@@ -70,15 +70,8 @@ pub fn turned(old: &Catalog, new: &Catalog, changed_sight: bool) -> bool {
     let is_other = |before: &Arc<Relation>| {
         let named = new.relations.get(&before.schema).and_then(|of| of.get(&before.name));
         named.is_some_and(|after| {
-            let is_mapped_anew = match after.placement {
-                Placement::Hash { map, .. } | Placement::Async { map, .. } => {
-                    old.maps.get(&map) != new.maps.get(&map)
-                }
-                _ => false,
-            };
-            (after.oid, &after.placement, &after.kind)
-                != (before.oid, &before.placement, &before.kind)
-                || is_mapped_anew
+            (after.oid, &after.kind) != (before.oid, &before.kind)
+                || is_elsewhere(before, after, old, new)
         })
     };
     if old.relations.values().flat_map(HashMap::values).any(is_other) {
@@ -98,6 +91,17 @@ pub fn turned(old: &Catalog, new: &Catalog, changed_sight: bool) -> bool {
         return true;
     }
     adds_code(old, new, &before.intersection(&after).copied().collect())
+}
+
+/// Whether rows of a relation are elsewhere by `new`, which has it as `after`, than by `old`.
+pub fn is_elsewhere(before: &Relation, after: &Relation, old: &Catalog, new: &Catalog) -> bool {
+    let is_mapped_anew = match after.placement {
+        Placement::Hash { map, .. } | Placement::Async { map, .. } => {
+            old.maps.get(&map) != new.maps.get(&map)
+        }
+        _ => false,
+    };
+    before.placement != after.placement || is_mapped_anew
 }
 
 /// Relations whose names others have, too, in other schemas: which one a statement means rests on the schemas

@@ -24,7 +24,7 @@ pub use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
     OperatorCode, TypeCode, Use, WrittenWith, classify, dotted_names, events, names_accounting,
 };
-pub use added::{adds_code, mistakable, namesakes, renamed, turned};
+pub use added::{adds_code, is_elsewhere, mistakable, namesakes, renamed, turned};
 pub use declarations::{Ended, ended};
 pub use grown::{Grown, grown};
 pub(crate) use marks::{FIRES_EVENTS, is_object};

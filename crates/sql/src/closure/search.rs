@@ -123,10 +123,10 @@ impl<'a> Search<'a> {
     pub(crate) fn text_of_owner(&mut self, text: &str) {
         let Ok(tokens) = crate::statement::tokens::scan(text) else { return };
         let words = words_of(&tokens);
-        match self.paths_of_owners(SESSION) {
-            Some(paths) => paths.into_iter().for_each(|path| self.words(&words, path, None)),
-            None => self.opaque("this statement", "is run as an owner who may see other schemas"),
-        }
+        let does = "is run as an owner who may see other schemas";
+        self.as_owner(SESSION, "this statement", does, |search, path| {
+            search.words(&words, path, None);
+        });
     }
 
     /// Adds what the statement's text names of the session's temporary objects.
@@ -358,15 +358,19 @@ impl<'a> Search<'a> {
         let depends_on_role =
             function.path.as_ref().is_none_or(|own| own.iter().any(|schema| schema == "$user"));
         if function.is_definer && depends_on_role {
-            self.as_owner(&function.body, path, &name);
+            let does = "runs as its owner, who may see other schemas";
+            self.as_owner(path, &name, does, |search, path| {
+                search.body(&function.body, path, &name);
+            });
         }
     }
 
-    /// What a function may come to that runs as its owner.
-    fn as_owner(&mut self, body: &Body, path: Path, name: &str) {
+    /// Adds what something means to the role that it runs as, who is not the session's: by each path that this may
+    /// be. `of` and `does`: what is said of it where there are too many.
+    fn as_owner(&mut self, path: Path, of: &str, does: &str, mut add: impl FnMut(&mut Self, Path)) {
         match self.paths_of_owners(path) {
-            Some(paths) => paths.into_iter().for_each(|path| self.body(body, path, name)),
-            None => self.opaque(name, "runs as its owner, who may see other schemas"),
+            Some(paths) => paths.into_iter().for_each(|path| add(self, path)),
+            None => self.opaque(of, does),
         }
     }
 
@@ -626,16 +630,10 @@ impl<'a> Search<'a> {
         if !runs_code && !code.written_with.contains_key(&other.relation) {
             return;
         }
-        match self.paths_of_owners(path) {
-            Some(paths) => {
-                for path in paths {
-                    self.push(Item::Written(other.relation, event), path);
-                }
-            }
-            None => {
-                self.opaque("a foreign key", "acts as its table's owner, who may see other schemas")
-            }
-        }
+        let does = "acts as its table's owner, who may see other schemas";
+        self.as_owner(path, "a foreign key", does, |search, path| {
+            search.push(Item::Written(other.relation, event), path);
+        });
     }
 
     fn add_attached(&mut self, attached: &Attached, path: Path) {
@@ -647,14 +645,10 @@ impl<'a> Search<'a> {
         let calls_users = attached.uses.iter().any(|it| matches!(it, Use::Function(_)));
         if attached.kind == AttachedKind::Index && calls_users {
             // What builds or analyses it does so as the table's owner.
-            match self.paths_of_owners(path) {
-                Some(paths) => {
-                    for path in paths {
-                        self.uses(&attached.uses, path, Some(&name));
-                    }
-                }
-                None => self.opaque(&name, "is built as its owner, who may see other schemas"),
-            }
+            let does = "is built as its owner, who may see other schemas";
+            self.as_owner(path, &name, does, |search, path| {
+                search.uses(&attached.uses, path, Some(&name));
+            });
         }
     }
 

@@ -207,10 +207,7 @@ impl Session {
             }
             Some(cursor) => {
                 let (node, access) = (cursor.node, Access::Write);
-                if !cursor.has_all_rows() {
-                    self.tx.refuse_moved_since(&cursor.then.catalog, cursor.concerns.as_deref())?;
-                    self.tx.refuse_grown_since(&cursor.then, cursor.concerns.as_deref())?;
-                }
+                self.tx.refuse_declared_otherwise(cursor)?;
                 Ok(Portal::Node { node, access, copies: false, bound: None, runs: true })
             }
             None => Err(Failure::error("34000", format!("portal \"{name}\" does not exist"))),
