@@ -12,6 +12,7 @@ pub mod client;
 pub mod compare;
 pub mod conversation;
 pub mod differential;
+pub mod environment;
 pub mod gateway;
 pub mod history;
 pub mod interleaving;

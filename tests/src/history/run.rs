@@ -20,6 +20,7 @@ use super::model::{History, Transaction};
 use super::report::Report;
 use super::session::{EventOrder, Session};
 use crate::client::{Client, Endpoint};
+use crate::environment;
 
 /// Where the randomness starts. The same seed asks for the same transactions; how they meet is up to
 /// the machine.
@@ -48,9 +49,8 @@ pub struct Load {
 impl Load {
     /// A load with seed and length from the environment, if they are there.
     pub fn from_environment(seed: u64, transactions: u32, levels: Levels) -> Self {
-        let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
-        let seed = number(SEED).unwrap_or(seed);
-        let transactions = number(TRANSACTIONS).map_or(transactions, |n: u64| n as u32);
+        let seed = environment::number(SEED, seed);
+        let transactions = environment::number(TRANSACTIONS, transactions.into()) as u32;
         Self { seed, transactions, clients: 8, levels, faults: 0 }
     }
 

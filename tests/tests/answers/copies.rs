@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tutti_tests::agreement::differing_copies;
 use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
+use tutti_tests::environment;
 use tutti_tests::gateway::TestCluster;
 
 const SEED: &str = "TUTTI_COPIES_SEED";
@@ -155,10 +156,6 @@ const SHUFFLES: &[&str] = &[
     "SET session_replication_role = replica; UPDATE b SET a = a WHERE random() < 0.5",
     "SET session_replication_role = replica; BEGIN; UPDATE k SET t = 'dead'; ROLLBACK",
 ];
-
-fn number_from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
 
 fn any<'a>(rng: &mut StdRng, of: &[&'a str]) -> &'a str {
     of[rng.random_range(0..of.len())]
@@ -370,7 +367,7 @@ fn family(rng: &mut StdRng, name: &str) -> Vec<String> {
 /// What foreign keys' actions write, through several tables, with code of all kinds on the way.
 #[test]
 fn copies_stay_equal_under_actions_of_foreign_keys() -> Result<()> {
-    let seed = number_from_environment(SEED, rand::random());
+    let seed = environment::number(SEED, rand::random());
     println!("{SEED}={seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let cluster = TestCluster::start(3)?;
@@ -403,7 +400,7 @@ CREATE FUNCTION looked_up(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS
          WHEN MATCHED THEN UPDATE SET code = {t}.code + 300",
     ];
     let (mut done, mut refused) = (0, 0);
-    for round in 0..number_from_environment("TUTTI_COPIES_FAMILIES", 14) {
+    for round in 0..environment::number("TUTTI_COPIES_FAMILIES", 14) {
         let name = format!("f{round}");
         let schema = family(&mut rng, &name);
         for sql in &schema {
@@ -779,8 +776,8 @@ INSERT INTO l SELECT g, ARRAY['x', NULL, 'NULL'], ARRAY[g, NULL], ('<a>' || g ||
 
 #[test]
 fn copies_stay_equal() -> Result<()> {
-    let seed = number_from_environment(SEED, rand::random());
-    let statements = number_from_environment(STATEMENTS, 120);
+    let seed = environment::number(SEED, rand::random());
+    let statements = environment::number(STATEMENTS, 120);
     println!("{SEED}={seed} {STATEMENTS}={statements}");
     let cluster = TestCluster::start(3)?;
     Client::connect(&cluster.endpoint())?.query(SCHEMA)?;

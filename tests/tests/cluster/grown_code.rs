@@ -547,7 +547,9 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
         "CREATE FUNCTION g(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
          $$ BEGIN PERFORM fd(); RETURN i; END $$;
          CREATE TABLE indexed (v int) DISTRIBUTE BY HOME; CREATE INDEX ON indexed (g(v));
-         INSERT INTO indexed SELECT generate_series(1, 9); ALTER TABLE indexed OWNER TO owner2",
+         INSERT INTO indexed SELECT generate_series(1, 9); ALTER TABLE indexed OWNER TO owner2;
+         CREATE TABLE counted (v int) DISTRIBUTE BY HOME; CREATE STATISTICS s ON (g(v)) FROM counted;
+         INSERT INTO counted SELECT generate_series(1, 9); ALTER TABLE counted OWNER TO owner2",
     )?;
     admin.query(&function("owner2.fd", WRITES))?;
     admin.query(
@@ -556,7 +558,9 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
     )?;
     admin.query(&trigger("PERFORM fd();").replace("RETURN new", "RETURN old"))?;
     admin.query("CREATE TRIGGER t BEFORE DELETE ON child FOR EACH ROW EXECUTE FUNCTION tf()")?;
-    for statement in ["SELECT sets()", "DELETE FROM parent WHERE id = 1", "ANALYZE indexed"] {
+    for statement in
+        ["SELECT sets()", "DELETE FROM parent WHERE id = 1", "ANALYZE indexed", "ANALYZE counted"]
+    {
         let said = conversation::hold(&mut admin, &format!("Q {statement}"))?;
         ensure!(said.iter().any(|line| line == "Error 0A000"), "{statement}: {said:#?}");
         nothing_was_written(&cluster, statement, &said)?;

@@ -18,7 +18,7 @@ use rand::{Rng, SeedableRng};
 use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::{TestCluster, config};
-use tutti_tests::{programs, servers};
+use tutti_tests::{environment, programs, servers};
 
 /// A cluster whose tables are home unless they say otherwise, one of them spread.
 fn start(nodes: u16, default_distribution: DefaultDistribution) -> Result<TestCluster> {
@@ -199,7 +199,7 @@ fn change(endpoint: &Endpoint, seed: u64, s: u32, count: u32) -> Result<u32> {
 
 /// `TUTTI_SEED=7` tries another series.
 fn seed() -> u64 {
-    std::env::var("TUTTI_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
+    environment::number("TUTTI_SEED", 1)
 }
 
 fn publishes_what_is(default_distribution: DefaultDistribution, count: u32) -> Result<()> {

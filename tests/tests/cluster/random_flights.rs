@@ -18,9 +18,8 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use tutti_gateway::Switches;
 use tutti_tests::client::{Client, Endpoint};
-use tutti_tests::conversation;
 use tutti_tests::gateway::TestCluster;
-use tutti_tests::servers;
+use tutti_tests::{conversation, environment, servers};
 
 /// Where the randomness starts; timing is not repeated with it.
 const SEED: &str = "TUTTI_FLIGHTS_SEED";
@@ -430,13 +429,9 @@ impl Run<'_> {
     }
 }
 
-fn number_from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
 fn hold_all_beside(changes: Changes) -> Result<()> {
-    let seconds = number_from_environment(SECONDS, SECONDS_DEFAULT);
-    let seed = number_from_environment(SEED, rand::random::<u32>().into());
+    let seconds = environment::number(SECONDS, SECONDS_DEFAULT);
+    let seed = environment::number(SEED, rand::random::<u32>().into());
     println!("{SEED}={seed} {SECONDS}={seconds}");
     let mut cluster = TestCluster::start_with(servers::durable(2)?, Switches::default())?;
     let plain = servers::start(1)?;

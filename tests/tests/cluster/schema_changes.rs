@@ -23,7 +23,7 @@ use tutti_tests::answer::{Answer, Outcome};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::conversation;
 use tutti_tests::gateway::{TestCluster, config};
-use tutti_tests::{programs, servers};
+use tutti_tests::{environment, programs, servers};
 
 /// Without the check of kept plans, which would keep statements from the fast path.
 fn start(nodes: u16) -> Result<TestCluster> {
@@ -1431,8 +1431,7 @@ fn change(endpoint: &Endpoint, seed: u64, ended: &AtomicBool) -> Result<u32> {
 #[test]
 fn every_row_is_there_once_whatever_changes_meanwhile() -> Result<()> {
     const SECONDS: u64 = 12;
-    let seed: u64 =
-        std::env::var("TUTTI_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seed = environment::number("TUTTI_SEED", 1);
     let cluster = start(3)?;
     let endpoint = cluster.endpoint();
     let mut client = Client::connect(&endpoint)?;

@@ -18,6 +18,7 @@ use tutti_lab::workload::batches::Batches;
 use tutti_lab::workload::transfers::{Books, Transfers};
 use tutti_lab::workload::{Asked, Believed, Found, Workload};
 use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::environment;
 use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::servers;
 use tutti_tests::workload::{at_once, sessions};
@@ -47,14 +48,10 @@ fn moves() -> Transfers {
     Transfers::new(ACCOUNTS, OPENING_BALANCE, Books::EntriesAndJournal)
 }
 
-fn number_from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
 #[test]
 fn a_killed_gateway_leaves_nothing_half_done() -> Result<()> {
-    let rounds = number_from_environment(ROUNDS, ROUNDS_DEFAULT);
-    let seed = number_from_environment(SEED, rand::random());
+    let rounds = environment::number(ROUNDS, ROUNDS_DEFAULT);
+    let seed = environment::number(SEED, rand::random());
     println!("{SEED}={seed} {ROUNDS}={rounds}");
     let mut rng = StdRng::seed_from_u64(seed);
 

@@ -155,6 +155,9 @@ BEGIN
         FROM unnest(changed) AS o JOIN pg_index i ON i.indrelid = o
         UNION ALL SELECT 'pg_class'::regclass, p.partrelid, p.partrelid, 'index', '', 15, false, NULL, NULL, NULL
         FROM unnest(changed) AS o JOIN pg_partitioned_table p ON p.partrelid = o
+        UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid, s.stxrelid, 'statistics', s.stxname, 15, false,
+            s.stxexprs::text, all_built_in, NULL
+        FROM unnest(changed) AS o JOIN pg_statistic_ext s ON s.stxrelid = o WHERE s.stxexprs IS NOT NULL
     )
     SELECT 'attached', b.relation::text, '0', b.kind, b.name, b.fired::text,
         CASE WHEN b.changes THEN 't' ELSE 'f' END,

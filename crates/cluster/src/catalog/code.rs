@@ -152,6 +152,8 @@ const ATTACHED: &str = "WITH edge AS (
     FROM pg_index WHERE indexrelid >= 16384
     UNION ALL SELECT 'pg_class'::regclass::oid, partrelid, partrelid, 0, 'index', '', 15, false
     FROM pg_partitioned_table
+    UNION ALL SELECT 'pg_statistic_ext'::regclass::oid, oid, stxrelid, 0, 'statistics', stxname, 15, false
+    FROM pg_statistic_ext WHERE stxexprs IS NOT NULL
 )";
 
 const ATTACHED_USES: &str = "
@@ -203,7 +205,7 @@ const EVENT_TRIGGERS: &str =
     "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";
 
 /// Texts with a dot in what is stored as a tree, as byte values: of policies, views and rules,
-/// triggers, defaults, constraints, indexes and arguments.
+/// triggers, defaults, constraints, indexes, statistics and arguments.
 const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     SELECT concat(polqual::text, polwithcheck::text) FROM pg_policy
     UNION ALL SELECT concat(ev_qual::text, ev_action::text) FROM pg_rewrite WHERE ev_class >= 16384
@@ -213,6 +215,7 @@ const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     UNION ALL SELECT typdefaultbin::text FROM pg_type WHERE typdefaultbin IS NOT NULL
     UNION ALL SELECT concat(indexprs::text, indpred::text) FROM pg_index
         WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+    UNION ALL SELECT stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL
     UNION ALL SELECT proargdefaults::text FROM pg_proc
         WHERE oid >= 16384 AND proargdefaults IS NOT NULL
     ) AS s (tree),
@@ -250,6 +253,8 @@ pub(super) fn queries(built_in: &BuiltInCode) -> String {
         UNION ALL SELECT 'pg_class'::regclass::oid, indexrelid,
             concat(indexprs::text, indpred::text) FROM pg_index
             WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+        UNION ALL SELECT 'pg_statistic_ext'::regclass::oid, oid, stxexprs::text FROM pg_statistic_ext
+            WHERE stxexprs IS NOT NULL
         ) AS s (classid, objid, tree), LATERAL ({called}) AS c (f) WHERE c.f = ANY ({all})
     UNION ALL SELECT s.classid, s.objid, f FROM (
         SELECT 'pg_attrdef'::regclass::oid, oid, adbin::text FROM pg_attrdef
@@ -488,6 +493,7 @@ pub(super) fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), 
                 "view" => AttachedKind::View,
                 "default" => AttachedKind::Default,
                 "index" => AttachedKind::Index,
+                "statistics" => AttachedKind::Statistics,
                 _ => AttachedKind::Check,
             },
             name: answer.text(row, 3)?.to_owned(),

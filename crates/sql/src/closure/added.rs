@@ -9,9 +9,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::search::{Search, Writing};
+use super::search::{Search, Writing, schemas_with_names};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
-use crate::code::{Attached, Code, FIRST_USER_OID, WrittenWith, events};
+use crate::code::{Attached, AttachedKind, Code, FIRST_USER_OID, WrittenWith, events};
 
 /// Whether by `new` one of these relations has code that it does not have by `old` and that is not
 /// proven to look at its arguments only.
@@ -32,6 +32,10 @@ pub fn adds_code(old: &Catalog, new: &Catalog, relations: &BTreeSet<u32>) -> boo
         for column in &relation.columns {
             search.default(relation, &column.name);
         }
+        let attached = new.code.attached_to(relation.oid).iter();
+        attached
+            .filter(|it| it.kind == AttachedKind::Statistics)
+            .for_each(|it| search.attached(it));
     }
     let reach = search.finish();
     !reach.is_transparent() || reach.sets
@@ -152,11 +156,6 @@ fn has_more(before: Option<&Arc<Relation>>, after: &Relation, old: &Code, new: &
 
 /// What a name may mean to any session.
 pub(super) fn any_scope(catalog: &Catalog) -> NameScope {
-    let code = &catalog.code;
-    let schemas: BTreeSet<&String> = (catalog.relations.keys())
-        .chain(code.functions.values().map(|it| &it.schema))
-        .chain(code.operators.values().map(|it| &it.schema))
-        .chain(code.types.values().map(|it| &it.schema))
-        .collect();
-    NameScope { search_path: schemas.into_iter().cloned().collect(), ..NameScope::default() }
+    let search_path = schemas_with_names(catalog).into_iter().collect();
+    NameScope { search_path, ..NameScope::default() }
 }

@@ -74,6 +74,8 @@ pub(crate) struct Search<'a> {
     queue: Vec<(Item, Path)>,
     /// Of paths of owners: which path they were made from.
     of_owners: HashMap<Path, Path>,
+    /// Of paths that none was made from: those that were made from them, or that these would be too many.
+    paths_of_others: HashMap<Path, Option<Vec<Path>>>,
     /// Whether it must be proven that all is on node 1.
     proves: bool,
     reach: Reach,
@@ -90,6 +92,7 @@ impl<'a> Search<'a> {
             seen: HashSet::new(),
             queue: Vec::new(),
             of_owners: HashMap::new(),
+            paths_of_others: HashMap::new(),
             proves: false,
             reach: Reach::default(),
         };
@@ -379,9 +382,16 @@ impl<'a> Search<'a> {
     fn paths_of_owners(&mut self, path: Path) -> Option<Vec<Path>> {
         // One owner's code may run another's.
         let base = self.of_owners.get(&path).copied().unwrap_or(path);
-        let relations = self.catalog.relations.keys();
-        let functions = self.code.functions.values().map(|function| &function.schema);
-        let mut others: BTreeSet<String> = relations.chain(functions).cloned().collect();
+        if let Some(paths) = self.paths_of_others.get(&base) {
+            return paths.clone();
+        }
+        let paths = self.make_paths_of_owners(base);
+        self.paths_of_others.insert(base, paths.clone());
+        paths
+    }
+
+    fn make_paths_of_owners(&mut self, base: Path) -> Option<Vec<Path>> {
+        let mut others = schemas_with_names(self.catalog);
         others.retain(|schema| !self.paths[base].contains(schema));
         if OWNERS_SCHEMAS_MAX < others.len() {
             return None;
@@ -643,7 +653,7 @@ impl<'a> Search<'a> {
         }
         self.uses(&attached.uses, path, Some(&name));
         let calls_users = attached.uses.iter().any(|it| matches!(it, Use::Function(_)));
-        if attached.kind == AttachedKind::Index && calls_users {
+        if matches!(attached.kind, AttachedKind::Index | AttachedKind::Statistics) && calls_users {
             // What builds or analyses it does so as the table's owner.
             let does = "is built as its owner, who may see other schemas";
             self.as_owner(path, &name, does, |search, path| {
@@ -769,6 +779,17 @@ impl<'a> Search<'a> {
             || schema.starts_with("pg_temp_")
             || self.paths[path].iter().any(|known| known == schema)
     }
+}
+
+/// The schemas in which something is that a name may mean.
+pub(super) fn schemas_with_names(catalog: &Catalog) -> BTreeSet<String> {
+    let code = &catalog.code;
+    (catalog.relations.keys())
+        .chain(code.functions.values().map(|it| &it.schema))
+        .chain(code.operators.values().map(|it| &it.schema))
+        .chain(code.types.values().map(|it| &it.schema))
+        .cloned()
+        .collect()
 }
 
 /// Built-in functions of node 1's that code may call which must be proven to touch its tables only.

@@ -148,6 +148,8 @@ pub enum AttachedKind {
     Default,
     /// An index's expressions and operator classes, a partition's key.
     Index,
+    /// Expressions of extended statistics.
+    Statistics,
 }
 
 impl AttachedKind {
@@ -160,6 +162,7 @@ impl AttachedKind {
             Self::Check => "constraint",
             Self::Default => "default of column",
             Self::Index => "index",
+            Self::Statistics => "statistics",
         }
     }
 }
@@ -200,6 +203,8 @@ impl Attached {
             AttachedKind::Trigger | AttachedKind::Rule => self.events & fired != 0,
             // A row's values come with it, except what the planner leaves to the node.
             AttachedKind::View | AttachedKind::Default => false,
+            // ANALYZE computes them.
+            AttachedKind::Statistics => false,
             AttachedKind::Policy | AttachedKind::Check | AttachedKind::Index => true,
         }
     }

@@ -12,14 +12,14 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::TestCluster;
-use tutti_tests::servers;
+use tutti_tests::{environment, servers};
 
 use super::support::*;
 
 const MOVERS: u64 = 6;
 /// How many times to kill; more finds more.
 const ROUNDS: &str = "TUTTI_RESTART_ROUNDS";
-const ROUNDS_DEFAULT: u32 = 6;
+const ROUNDS_DEFAULT: u64 = 6;
 
 /// What clients did while something was done to the nodes.
 #[derive(Debug, Default)]
@@ -108,7 +108,7 @@ fn run_reader(gateway: &Endpoint, stop: &AtomicBool, read: &AtomicUsize) -> Resu
 
 #[test]
 fn a_node_killed_under_load_comes_back_with_every_transaction_whole() -> Result {
-    let rounds = std::env::var(ROUNDS).ok().and_then(|text| text.parse().ok());
+    let rounds = environment::number(ROUNDS, ROUNDS_DEFAULT);
     let seed: u64 = rand::random();
     println!("seed {seed}");
     let mut rng = StdRng::seed_from_u64(seed);
@@ -117,7 +117,7 @@ fn a_node_killed_under_load_comes_back_with_every_transaction_whole() -> Result 
     make_accounts(&gateway)?;
     let mut left_prepared = 0;
     let load = under_load(&gateway, seed, || {
-        for _ in 0..rounds.unwrap_or(ROUNDS_DEFAULT) {
+        for _ in 0..rounds {
             thread::sleep(Duration::from_millis(rng.random_range(200..600)));
             let victim = rng.random_range(0..nodes.len());
             cluster.servers_mut().server_mut(victim).kill9()?;

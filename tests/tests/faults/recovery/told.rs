@@ -17,7 +17,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tutti_tests::client::Client;
 use tutti_tests::process::GatewayProcess;
-use tutti_tests::{agreement, conversation};
+use tutti_tests::{agreement, conversation, environment};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend;
 
@@ -439,18 +439,14 @@ fn commit(client: &mut Client) -> Result<Told> {
     Ok(told)
 }
 
-fn number_from_environment(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
-}
-
 fn choose<T: Copy>(rng: &mut StdRng, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
 }
 
 #[test]
 fn what_was_told_is_what_happened() -> Result {
-    let seed = number_from_environment(SEED, rand::random());
-    let cases = usize::try_from(number_from_environment(CASES, 40))?;
+    let seed = environment::number(SEED, rand::random());
+    let cases = usize::try_from(environment::number(CASES, 40))?;
     println!("{SEED}={seed} {CASES}={cases}");
     let mut rng = StdRng::seed_from_u64(seed);
     let place = Place::start()?;

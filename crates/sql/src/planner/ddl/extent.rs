@@ -35,7 +35,6 @@ fn changes_relations(tree: &NodeEnum) -> bool {
         | NodeEnum::RuleStmt(_)
         | NodeEnum::CreatePolicyStmt(_)
         | NodeEnum::AlterPolicyStmt(_)
-        | NodeEnum::CreateStatsStmt(_)
         | NodeEnum::CreateSeqStmt(_)
         | NodeEnum::AlterSeqStmt(_)
         | NodeEnum::CommentStmt(_) => true,
@@ -52,10 +51,7 @@ fn changes_relations(tree: &NodeEnum) -> bool {
         NodeEnum::DropStmt(drop) => {
             let belongs = matches!(
                 drop.remove_type(),
-                ObjectType::ObjectTrigger
-                    | ObjectType::ObjectRule
-                    | ObjectType::ObjectPolicy
-                    | ObjectType::ObjectStatisticExt
+                ObjectType::ObjectTrigger | ObjectType::ObjectRule | ObjectType::ObjectPolicy
             );
             (belongs || is_relation(drop.remove_type()))
                 && drop.behavior() != DropBehavior::DropCascade

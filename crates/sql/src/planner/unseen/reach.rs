@@ -249,7 +249,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             add_indexes(cluster.relation.as_ref(), context, search);
             None
         }
-        // What is analysed is computed, too, where it is an index's expression.
+        // What is analysed is computed, too, where it is an expression of an index or of statistics.
         NodeEnum::VacuumStmt(vacuum)
             if !vacuum.is_vacuumcmd
                 || option(&vacuum.options, "full").is_some()
@@ -257,11 +257,11 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
         {
             for table in &vacuum.rels {
                 if let Some(NodeEnum::VacuumRelation(table)) = &table.node {
-                    add_indexes(table.relation.as_ref(), context, search);
+                    add_computed(table.relation.as_ref(), is_analysed, context, search);
                 }
             }
             if vacuum.rels.is_empty() {
-                add_indexes(None, context, search);
+                add_computed(None, is_analysed, context, search);
             }
             None
         }
@@ -412,6 +412,24 @@ fn add_indexes_of_schema(schema: &str, context: &Context<'_>, search: &mut Searc
 
 /// Adds what computes the indexes of a table, or of the table whose index has the name, or of all.
 fn add_indexes(named: Option<&RangeVar>, context: &Context<'_>, search: &mut Search<'_>) {
+    add_computed(named, is_index, context, search);
+}
+
+fn is_index(attached: &Attached) -> bool {
+    attached.kind == AttachedKind::Index
+}
+
+fn is_analysed(attached: &Attached) -> bool {
+    matches!(attached.kind, AttachedKind::Index | AttachedKind::Statistics)
+}
+
+/// The same, of those objects of the tables that are meant.
+fn add_computed(
+    named: Option<&RangeVar>,
+    is_meant: fn(&Attached) -> bool,
+    context: &Context<'_>,
+    search: &mut Search<'_>,
+) {
     let code = &context.catalog.code;
     let mut tables: Vec<u32> = match named.map(|range| context.relation(range)) {
         Some(Some(table)) => code.with_children(table.oid),
@@ -420,7 +438,8 @@ fn add_indexes(named: Option<&RangeVar>, context: &Context<'_>, search: &mut Sea
     // The first reason found is reported.
     tables.sort_unstable();
     for table in tables {
-        add_indexes_that(|_| true, table, context, search);
+        let attached = context.catalog.code.attached_to(table).iter();
+        attached.filter(|it| is_meant(it)).for_each(|it| search.attached(it));
     }
 }
 
@@ -432,9 +451,7 @@ fn add_indexes_that(
     search: &mut Search<'_>,
 ) {
     let attached = context.catalog.code.attached_to(table).iter();
-    attached
-        .filter(|it| it.kind == AttachedKind::Index && is_meant(it))
-        .for_each(|index| search.attached(index));
+    attached.filter(|it| is_index(it) && is_meant(it)).for_each(|index| search.attached(index));
 }
 
 /// Adds the triggers that TRUNCATE fires on a table, its partitions and, if it `cascades`, on those that
