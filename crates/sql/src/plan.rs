@@ -157,7 +157,9 @@ impl Plan {
             },
             Self::Data(DataPlan::DeclareCursor { query, .. }) => query.plan.brought(),
             Self::Data(DataPlan::Explain(explain)) => explain.of.plan.brought(),
-            Self::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) }) => of_gather(gather),
+            Self::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather), .. }) => {
+                of_gather(gather)
+            }
             Self::Data(_) | Self::Schema(_) | Self::Session(_) => Vec::new(),
         }
     }
@@ -429,6 +431,8 @@ pub enum SchemaPlan {
         /// CREATE TEMPORARY TABLE … AS over distributed tables: the rows are gathered, and the final
         /// statement creates the table. `None`: the statement as the client wrote it.
         gather: Option<Gather>,
+        /// Whether code is changed that permanent objects may use.
+        changes_code: bool,
     },
     /// On every node, outside any transaction block (VACUUM, ANALYZE, REINDEX, CLUSTER, CHECKPOINT).
     EveryNodeAlone {

@@ -42,8 +42,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const IDLE_PATIENCE: Duration = Duration::from_secs(2);
 /// One whose code goes on after a cancellation (it can) is ended with its connections after this time.
 const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
-/// A statement that does not end by then although it was cancelled stops the change.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+/// A statement that does not end by then, although it was cancelled and its connections were ended, stops the change:
+/// all others wait for both.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The life of a change at its COMMIT, in order:
 ///
@@ -770,9 +771,11 @@ impl Overtaking {
                 // Whatever it waits for, it is not on its way to the change.
                 let is_far = !plan.may_use_changed;
                 let comes = plan.sends_ahead || (adds_code && plan.comes_later);
+                // One that waits for somebody else's lock reads what it uses behind that when it goes on.
+                let is_let_go = is_late && !(adds_code && plan.uses_changed);
                 let is_left = match comes {
                     true => is_far,
-                    false => is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_late,
+                    false => is_far || matches!(seen, Seen::AtWork | Seen::Idle) || is_let_go,
                 };
                 let stops = plan.writes_changed_in_steps
                     || plan.rebuilds_changed

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use tutti_gateway::Switches;
+use tutti_gateway::{Config, DefaultDistribution};
 use tutti_tests::client::Client;
 use tutti_tests::conversation;
-use tutti_tests::gateway::TestCluster;
+use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
 use crate::flights::{joined, meanwhile, one, vote_slowly};
@@ -22,7 +22,10 @@ use crate::flights::{joined, meanwhile, one, vote_slowly};
 const WRITES: &str = "INSERT INTO public.b SELECT g, 7 FROM generate_series(1, 9) g;";
 
 fn start() -> Result<TestCluster> {
-    let cluster = TestCluster::start_with(servers::durable(2)?, Switches::default())?;
+    let servers = servers::durable(2)?;
+    let default_distribution = DefaultDistribution::Home;
+    let config = Config { default_distribution, ..config(&servers, String::new()) };
+    let cluster = TestCluster::start_configured(servers, config)?;
     Client::connect(&cluster.endpoint())?.query(
         "CREATE TABLE b (k int, j int) DISTRIBUTE BY HASH (k);
          CREATE TABLE x (k int PRIMARY KEY, v int) DISTRIBUTE BY HASH (k);
@@ -565,6 +568,242 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
         ensure!(said.iter().any(|line| line == "Error 0A000"), "{statement}: {said:#?}");
         nothing_was_written(&cluster, statement, &said)?;
     }
+    Ok(())
+}
+
+/// What a domain checks is run wherever one of its values is made: by defaults of arguments and of other domains, by
+/// what computes indexes and partitions, for OUT parameters, for states of aggregates, by input functions that are
+/// called by name; so is what compares the ends of ranges.
+#[test]
+fn code_behind_types_is_not_run_unasked() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let check = |body: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION chk(i int) RETURNS bool LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN {body} RETURN true; END $$"
+        )
+    };
+    let compare = |body: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION cmp(i int, j int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN {body} RETURN i - j; END $$"
+        )
+    };
+    for (setup, statement) in [
+        (
+            "CREATE FUNCTION fa(a int DEFAULT ('5'::text)::dm) RETURNS int LANGUAGE plpgsql AS \
+             $$ BEGIN RETURN a; END $$",
+            "SELECT fa()",
+        ),
+        ("CREATE INDEX hi ON h ((v::dm))", "INSERT INTO h VALUES (5, 5)"),
+        ("CREATE INDEX hi ON h (id) WHERE (v::dm) > 3", "INSERT INTO h VALUES (5, 5)"),
+        ("CREATE STATISTICS hs ON (v::dm) FROM h", "ANALYZE h"),
+        (
+            "CREATE TABLE pt (id int, v int) PARTITION BY RANGE ((id::dm)) DISTRIBUTE BY HOME;
+             CREATE TABLE pt1 PARTITION OF pt FOR VALUES FROM (1) TO (9)",
+            "INSERT INTO pt VALUES (5, 5)",
+        ),
+        (
+            "CREATE DOMAIN d1 AS int DEFAULT (('5'::text)::dm)::int;
+             CREATE TABLE hd (id int, v d1) DISTRIBUTE BY HOME",
+            "INSERT INTO hd (id) VALUES (1)",
+        ),
+        (
+            "CREATE TABLE w (q dm) DISTRIBUTE BY REPLICATED; INSERT INTO w VALUES (1);
+             CREATE FUNCTION fa() RETURNS int LANGUAGE plpgsql AS \
+             $$ DECLARE rec record; BEGIN SELECT * INTO rec FROM w; rec.q := 7; RETURN 7; END $$",
+            "SELECT fa()",
+        ),
+        (
+            "CREATE TABLE w (id int, q dm[]) DISTRIBUTE BY HASH (id); INSERT INTO w VALUES (1, '{1}')",
+            "SELECT array_append(q, '5') FROM w WHERE id = 1",
+        ),
+        (
+            "CREATE TABLE w (id int, q dm[]) DISTRIBUTE BY HOME; INSERT INTO w VALUES (1, '{1}')",
+            "SELECT id FROM w WHERE q = '{5}'",
+        ),
+        (
+            "CREATE TABLE w (id int, q dm) DISTRIBUTE BY HASH (id); INSERT INTO w VALUES (1, 1);
+             CREATE FUNCTION fa(a anyelement) RETURNS int LANGUAGE plpgsql AS $$ BEGIN a := 7; RETURN 1; END $$",
+            "SELECT fa(q) FROM w WHERE id = 1",
+        ),
+        (
+            "CREATE INDEX hb ON h USING brin ((v::dm))",
+            "SELECT brin_desummarize_range('hb'::regclass, 0), brin_summarize_range('hb'::regclass, 0)",
+        ),
+        ("SELECT 1", "SELECT domain_in('5'::cstring, 'dm'::regtype::oid, -1) IS NULL"),
+        ("SELECT 1", "SELECT array_in('{5}'::cstring, 'dm'::regtype::oid, -1) IS NULL"),
+        (
+            "CREATE FUNCTION vf(a int, OUT o1 dm, OUT o2 int) LANGUAGE plpgsql AS \
+             $$ BEGIN o1 := a; o2 := a; END $$",
+            "SELECT * FROM vf(1)",
+        ),
+        (
+            "CREATE FUNCTION vf(a int) RETURNS TABLE (o1 dm, o2 int) LANGUAGE plpgsql AS \
+             $$ BEGIN o1 := a; RETURN NEXT; END $$",
+            "SELECT * FROM vf(1)",
+        ),
+        (
+            "CREATE FUNCTION fst(s dm, i int) RETURNS dm LANGUAGE sql AS 'SELECT s';
+             CREATE AGGREGATE ag (int) (SFUNC = fst, STYPE = dm, INITCOND = '4')",
+            "SELECT ag(v) FROM h",
+        ),
+        ("SELECT 1", "SELECT rng(1, 5)"),
+        ("SELECT 1", "SELECT '[1,5)'::rng"),
+        ("SELECT 1", "SELECT count(*) FROM x WHERE rng(1, 5) @> rng(v, v + 1)"),
+    ] {
+        admin.query(
+            "DROP TABLE IF EXISTS h, pt, hd, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
+             DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
+        )?;
+        admin.query("DROP DOMAIN IF EXISTS d1, dm CASCADE; DROP TYPE IF EXISTS rng CASCADE")?;
+        admin.query(&check(""))?;
+        admin.query(&compare(""))?;
+        admin.query("CREATE TABLE h (id int, v int) DISTRIBUTE BY HOME")?;
+        admin.query("CREATE DOMAIN dm AS int CHECK (chk(VALUE)); INSERT INTO h VALUES (1, 1)")?;
+        admin.query(
+            "CREATE OPERATOR CLASS ops FOR TYPE int4 USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, \
+             OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 cmp(int, int)",
+        )?;
+        admin.query("CREATE TYPE rng AS RANGE (SUBTYPE = int4, SUBTYPE_OPCLASS = ops)")?;
+        admin.query(setup)?;
+        admin.query(&check(WRITES))?;
+        admin.query(&compare(WRITES))?;
+        let said = conversation::hold(&mut admin, &format!("Q {statement}"))?;
+        ensure!(said.iter().any(|line| line == "Error 0A000"), "{setup}; {statement}: {said:#?}");
+        nothing_was_written(&cluster, statement, &said)?;
+    }
+    Ok(())
+}
+
+/// While a query waits for another table's lock, code is added to what it comes to behind that: a cast of the rows of
+/// a table that it does not name, another query of a view, another condition of a policy.
+#[test]
+fn who_waits_for_a_lock_does_not_run_what_is_added_behind_it() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE ROLE ann LOGIN")?;
+    let cast = format!(
+        "CREATE FUNCTION evt(h) RETURNS text LANGUAGE plpgsql AS $$ BEGIN {WRITES} RETURN 'evt'; END $$"
+    );
+    let rows = format!("CREATE VIEW vv AS SELECT h AS r FROM h; {cast}");
+    let arrays = format!("CREATE VIEW vv AS SELECT ARRAY[h] AS r FROM h; {cast}");
+    let make_cast = "CREATE CAST (h AS text) WITH FUNCTION evt(h)";
+    for (setup, query, change) in [
+        (&*rows, "SELECT vv.r::text FROM lock_of, vv", make_cast),
+        (&*arrays, "SELECT vv.r::text[] FROM lock_of, vv", make_cast),
+        (
+            "CREATE VIEW vv AS SELECT id FROM h",
+            "SELECT vv.id FROM lock_of, vv",
+            "CREATE OR REPLACE VIEW vv AS SELECT fd() AS id FROM h",
+        ),
+        (
+            "ALTER TABLE h ENABLE ROW LEVEL SECURITY; CREATE POLICY p0 ON h USING (true)",
+            "SELECT h.id FROM lock_of, h",
+            "ALTER POLICY p0 ON h USING (fd() > 0)",
+        ),
+    ] {
+        for begin in ["BEGIN", ""] {
+            make_h(&mut admin, "DROP TABLE IF EXISTS lock_of; DROP VIEW IF EXISTS vv")?;
+            admin.query(
+                "CREATE TABLE lock_of (i int) DISTRIBUTE BY HOME; INSERT INTO lock_of VALUES (1)",
+            )?;
+            admin.query("GRANT ALL ON b, h, lock_of TO PUBLIC")?;
+            admin.query(&function("fd", WRITES))?;
+            admin.query(setup)?;
+            let mut holder = Client::connect(&cluster.endpoint())?;
+            holder.query("BEGIN; LOCK TABLE lock_of IN ACCESS EXCLUSIVE MODE")?;
+            let mut client = match setup.contains("POLICY") {
+                true => Client::connect_as(&cluster.endpoint(), "ann")?,
+                false => Client::connect(&cluster.endpoint())?,
+            };
+            if !begin.is_empty() {
+                client.query(begin)?;
+            }
+            client.send_bytes(&conversation::messages(&format!("Q {query}"))?)?;
+            std::thread::sleep(Duration::from_millis(200));
+            admin.query(change)?;
+            holder.query("COMMIT")?;
+            let mut said = Vec::new();
+            while !said.last().is_some_and(|line: &String| line.starts_with("ReadyForQuery")) {
+                said.push(conversation::told(&client.receive()?)?);
+            }
+            let what = format!("{begin} {query} beside {change}");
+            ensure!(said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+            ensure!(refused_rightly(&said), "{what}: {said:#?}");
+            nothing_was_written(&cluster, &what, &said)?;
+        }
+    }
+    Ok(())
+}
+
+/// An event trigger is made, or enabled, while a change of the schema waits that would fire it.
+#[test]
+fn who_changes_the_schema_does_not_fire_an_event_trigger_that_was_made_meanwhile() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let fires = |name: &str, body: &str| {
+        format!(
+            "CREATE FUNCTION {name}() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$;
+             CREATE EVENT TRIGGER {name} ON ddl_command_end EXECUTE FUNCTION {name}()"
+        )
+    };
+    for (setup, change) in [
+        (
+            "DROP EVENT TRIGGER et",
+            "CREATE EVENT TRIGGER et ON ddl_command_end EXECUTE FUNCTION et()",
+        ),
+        ("ALTER EVENT TRIGGER et DISABLE", "ALTER EVENT TRIGGER et ENABLE"),
+    ] {
+        for harmless in [true, false] {
+            admin.query("DROP EVENT TRIGGER IF EXISTS et")?;
+            admin.query("DROP EVENT TRIGGER IF EXISTS harmless")?;
+            admin
+                .query("DROP FUNCTION IF EXISTS et(), harmless(); DROP TABLE IF EXISTS lock_of")?;
+            admin.query("CREATE TABLE lock_of (i int) DISTRIBUTE BY HOME")?;
+            if harmless {
+                admin.query(&fires("harmless", ""))?;
+            }
+            admin.query(&fires("et", WRITES))?;
+            admin.query(setup)?;
+            let mut holder = Client::connect(&cluster.endpoint())?;
+            holder.query("BEGIN; LOCK TABLE lock_of IN ACCESS EXCLUSIVE MODE")?;
+            let mut client = Client::connect(&cluster.endpoint())?;
+            client.send_bytes(&conversation::messages("Q ALTER TABLE lock_of ADD c int")?)?;
+            std::thread::sleep(Duration::from_millis(200));
+            admin.query(change)?;
+            holder.query("COMMIT")?;
+            let mut said = Vec::new();
+            while !said.last().is_some_and(|line: &String| line.starts_with("ReadyForQuery")) {
+                said.push(conversation::told(&client.receive()?)?);
+            }
+            let what = format!("{change}, beside a harmless one: {harmless}");
+            ensure!(said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
+            ensure!(refused_rightly(&said), "{what}: {said:#?}");
+            nothing_was_written(&cluster, &what, &said)?;
+        }
+    }
+    Ok(())
+}
+
+/// A function of one session's own that a table's trigger calls is run by all.
+#[test]
+fn temporary_code_that_others_run_is_not_replaced() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    make_h(&mut admin, "SELECT 1")?;
+    let function =
+        |name: &str, with: &str| trigger(with).replace("tf()", &format!("pg_temp.{name}()"));
+    admin.query(&function("tt", ""))?;
+    admin.query(&function("other", ""))?;
+    admin.query(&function("other", "PERFORM 1;"))?;
+    admin
+        .query("CREATE TRIGGER t BEFORE INSERT ON h FOR EACH ROW EXECUTE FUNCTION pg_temp.tt()")?;
+    let said = conversation::hold(&mut admin, &format!("Q {}", function("tt", WRITES)))?;
+    ensure!(said.iter().any(|line| line == "Error 0A000"), "{said:#?}");
+    admin.query("DROP TRIGGER t ON h")?;
+    admin.query(&function("tt", WRITES))?;
     Ok(())
 }
 

@@ -164,14 +164,14 @@ BEGIN
         CASE d.refclassid WHEN 'pg_proc'::regclass THEN 'f' WHEN 'pg_operator'::regclass THEN 'o'
             WHEN 'pg_type'::regclass THEN 't' ELSE 'r' END,
         d.refobjid::text, rn.nspname::text, r.relname::text, NULL, NULL, NULL
-    FROM object b CROSS JOIN LATERAL (SELECT x.refclassid, x.refobjid, x.deptype FROM pg_depend x
+    FROM object b CROSS JOIN LATERAL (SELECT x.refclassid, x.refobjid, x.deptype, x.objsubid FROM pg_depend x
         WHERE x.classid = b.classid AND x.objid = b.objid OFFSET 0) AS d
     LEFT JOIN pg_class r ON d.refclassid = 'pg_class'::regclass AND r.oid = d.refobjid
     LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
     WHERE d.refobjid >= 16384 AND d.refobjid <> b.relation AND CASE d.refclassid
         WHEN 'pg_proc'::regclass THEN d.deptype <> 'e'
         WHEN 'pg_operator'::regclass THEN d.deptype <> 'e'
-        WHEN 'pg_type'::regclass THEN d.deptype = 'n' AND b.classid <> 'pg_class'::regclass
+        WHEN 'pg_type'::regclass THEN d.deptype = 'n' AND (b.classid <> 'pg_class'::regclass OR d.objsubid = 0)
         WHEN 'pg_class'::regclass THEN b.classid IN ('pg_policy'::regclass, 'pg_rewrite'::regclass)
         ELSE false END
     UNION ALL SELECT 'attached', b.relation::text, '0', b.kind, b.name, b.fired::text,

@@ -36,7 +36,9 @@ const FUNCTIONS: &str = "SELECT p.oid, n.nspname, p.proname, l.lanname, p.provol
             WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
                 AND d.refclassid = 'pg_class'::regclass AND k.locktype = 'relation'
                 AND k.mode = 'AccessExclusiveLock' AND k.pid <> pg_backend_pid())
-        THEN 'SELECT 1 FROM' ELSE pg_get_function_sqlbody(p.oid) END, p.proargtypes::text,
+        THEN 'SELECT 1 FROM' ELSE pg_get_function_sqlbody(p.oid) END,
+    -- Those of OUT parameters and of a table's columns too.
+    coalesce(array_to_string(p.proallargtypes, ' '), p.proargtypes::text),
     p.prorettype, 1 BETWEEN p.pronargs - p.pronargdefaults AND p.pronargs,
     (SELECT substr(s, 13) FROM unnest(p.proconfig) AS s WHERE s LIKE 'search\\_path=%'),
     (SELECT e.extname FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
@@ -50,19 +52,21 @@ JOIN pg_language l ON l.oid = p.prolang
 WHERE p.oid >= 16384
     AND (n.nspname <> 'tutti' OR p.proname = ANY ('{run_work,run_step,run_with_rows,store_rows,write_rows,table_rows}'));";
 
-/// What functions refer to besides their text: aggregates their functions, defaults of arguments,
-/// and bodies that were parsed at creation.
-const AGGREGATES: &str = "SELECT a.aggfnoid::oid, f FROM pg_aggregate a,
+/// What functions refer to besides their text: aggregates their functions and the types of their states, defaults
+/// of arguments, and bodies that were parsed at creation. Function, what it refers to, and whether that is a type.
+const FUNCTIONS_USES: &str = "SELECT a.aggfnoid::oid, f, false FROM pg_aggregate a,
     unnest(ARRAY[a.aggtransfn, a.aggfinalfn, a.aggcombinefn, a.aggserialfn, a.aggdeserialfn,
         a.aggmtransfn, a.aggminvtransfn, a.aggmfinalfn]::oid[]) AS f
 WHERE a.aggfnoid >= 16384 AND f <> 0
-UNION ALL SELECT d.objid, d.refobjid FROM pg_depend d
-WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_proc'::regclass
+UNION ALL SELECT a.aggfnoid::oid, t, true FROM pg_aggregate a, unnest(ARRAY[a.aggtranstype, a.aggmtranstype]) AS t
+WHERE a.aggfnoid >= 16384 AND t >= 16384
+UNION ALL SELECT d.objid, d.refobjid, d.refclassid = 'pg_type'::regclass FROM pg_depend d
+WHERE d.classid = 'pg_proc'::regclass AND d.refclassid IN ('pg_proc'::regclass, 'pg_type'::regclass)
     AND d.objid >= 16384 AND d.refobjid >= 16384 AND d.deptype = 'n'
-UNION ALL SELECT d.objid, o.oprcode::oid FROM pg_depend d JOIN pg_operator o ON o.oid = d.refobjid
+UNION ALL SELECT d.objid, o.oprcode::oid, false FROM pg_depend d JOIN pg_operator o ON o.oid = d.refobjid
 WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_operator'::regclass
     AND d.objid >= 16384 AND d.refobjid >= 16384 AND d.deptype = 'n'
-UNION ALL SELECT p.oid, m[1]::oid
+UNION ALL SELECT p.oid, m[1]::oid, false
 FROM pg_proc p, regexp_matches(p.proargdefaults::text, ':funcid (\\d+)', 'g') AS m
 WHERE p.oid >= 16384 AND p.proargdefaults IS NOT NULL AND m[1]::oid < 16384;";
 
@@ -99,18 +103,20 @@ WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
         OR EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget)))));";
 
 /// Casts, and what compares values of a type, as pairs of types and a function. A non-default
-/// comparison is used by indexes and partitions that name it, or by its operators.
+/// comparison is used by indexes, partitions and types of ranges that name it, or by its operators.
 const OF_TYPES: &str = "SELECT castsource, casttarget, castfunc FROM pg_cast
 WHERE oid >= 16384 AND castfunc <> 0
 UNION ALL SELECT amproclefttype, amprocrighttype, amproc::oid FROM pg_amproc
     WHERE amproc::oid >= 16384 AND amprocfamily IN (SELECT c.opcfamily FROM pg_opclass c WHERE c.opcdefault
         OR EXISTS (SELECT FROM pg_index i WHERE c.oid = ANY (i.indclass))
-        OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass)))
+        OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass))
+        OR EXISTS (SELECT FROM pg_range r WHERE r.rngsubopc = c.oid))
 UNION ALL SELECT a.amoplefttype, a.amoprighttype, o.oprcode::oid
     FROM pg_amop a JOIN pg_operator o ON o.oid = a.amopopr WHERE o.oprcode::oid >= 16384
         AND a.amopfamily IN (SELECT c.opcfamily FROM pg_opclass c WHERE c.opcdefault
             OR EXISTS (SELECT FROM pg_index i WHERE c.oid = ANY (i.indclass))
-            OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass)));";
+            OR EXISTS (SELECT FROM pg_partitioned_table t WHERE c.oid = ANY (t.partclass))
+            OR EXISTS (SELECT FROM pg_range r WHERE r.rngsubopc = c.oid));";
 
 /// Objects of relations and domains, with the user-defined objects they refer to: relation, domain,
 /// kind, name, what fires it, whether it is a BEFORE ROW trigger; catalog and OID of what it refers
@@ -121,9 +127,9 @@ const ATTACHED: &str = "WITH edge AS (
     UNION ALL SELECT classid, objid, refclassid, refobjid FROM pg_depend
     WHERE refclassid = 'pg_operator'::regclass AND refobjid >= 16384 AND deptype <> 'e'
     UNION ALL SELECT classid, objid, refclassid, refobjid FROM pg_depend
+    -- What depends on a type by one of its columns is a table; by itself, it is what computes an index or a partition.
     WHERE refclassid = 'pg_type'::regclass AND refobjid >= 16384 AND deptype = 'n'
-        AND classid = ANY (ARRAY['pg_policy', 'pg_rewrite', 'pg_constraint', 'pg_attrdef',
-            'pg_trigger']::regclass[]::oid[])
+        AND (classid <> 'pg_class'::regclass OR objsubid = 0)
     UNION ALL SELECT classid, objid, refclassid, refobjid FROM pg_depend
     WHERE classid = ANY (ARRAY['pg_policy', 'pg_rewrite']::regclass[]::oid[])
         AND refclassid = 'pg_class'::regclass AND refobjid >= 16384
@@ -268,7 +274,7 @@ pub(super) fn queries(built_in: &BuiltInCode) -> String {
     );
     [
         FUNCTIONS,
-        AGGREGATES,
+        FUNCTIONS_USES,
         OPERATORS,
         TYPES,
         OF_TYPES,
@@ -293,7 +299,7 @@ pub(super) fn read(
 ) -> Result<Code, GatewayError> {
     let [
         functions,
-        aggregates,
+        functions_uses,
         operators,
         types,
         of_types,
@@ -309,10 +315,14 @@ pub(super) fn read(
         let (oid, function) = read_function(functions, row, &known)?;
         code.add_function(oid, function);
     }
-    for row in 0..aggregates.len() {
-        let used = Use::Function(aggregates.number(row, 1)?);
-        if let Some(aggregate) = code.function_mut(aggregates.number(row, 0)?) {
-            aggregate.uses.push(used);
+    for row in 0..functions_uses.len() {
+        let (function, used) = (functions_uses.number(row, 0)?, functions_uses.number(row, 1)?);
+        let used = match functions_uses.boolean(row, 2)? {
+            true => Use::Type(used),
+            false => Use::Function(used),
+        };
+        if let Some(function) = code.function_mut(function) {
+            function.uses.push(used);
         }
     }
     for row in 0..operators.len() {

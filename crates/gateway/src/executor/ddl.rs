@@ -20,6 +20,7 @@ use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::{Ended, ended};
 use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
 use tutti_sql::planner;
+use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, first_word};
 use tutti_wire::error_fields::ErrorFields;
 
@@ -29,6 +30,27 @@ use crate::plans::request::{Call, Done};
 use crate::transaction::checkout::{
     changes_search_paths, changes_sight, changes_what_sessions_begin_with,
 };
+
+/// How long node 1 may take to say who uses temporary code.
+const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A permanent object that depends on a temporary function or type, if there is one. A type stands for its domain's
+/// constraints and its casts.
+const TEMPORARY_CODE_IN_USE: &str = r"
+WITH temporary AS MATERIALIZED (
+    SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname LIKE 'pg\_temp\_%'
+), code (class, object) AS MATERIALIZED (
+    SELECT 'pg_catalog.pg_proc'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_proc AS p
+    WHERE p.pronamespace IN (SELECT t.oid FROM temporary AS t)
+    UNION ALL SELECT 'pg_catalog.pg_operator'::pg_catalog.regclass, o.oid FROM pg_catalog.pg_operator AS o
+    WHERE o.oprnamespace IN (SELECT t.oid FROM temporary AS t)
+    UNION ALL SELECT 'pg_catalog.pg_type'::pg_catalog.regclass, y.oid FROM pg_catalog.pg_type AS y
+    WHERE y.typnamespace IN (SELECT t.oid FROM temporary AS t)
+)
+SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
+FROM code AS c JOIN pg_catalog.pg_depend AS d ON d.refclassid = c.class AND d.refobjid = c.object
+CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, d.objsubid) AS i
+WHERE d.deptype = 'n' AND i.identity NOT LIKE '%pg\_temp%' LIMIT 1";
 
 impl Executor<'_> {
     /// `call`: the parameters of the query that a table is made of. Other statements have none, and
@@ -67,6 +89,7 @@ impl Executor<'_> {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Read when needed, at the commit at the latest.
                 self.tx.transaction.own_is_stale = true;
+                self.tx.transaction.changes_more |= !ddl.of_relations;
                 // Dropping relations may drop more than relations.
                 if ddl.may_drop {
                     self.tx.note_schema();
@@ -310,6 +333,24 @@ impl Executor<'_> {
         self.tx.transaction.scope_changed |= self.tx.transaction.is_open();
         self.tx.renew_scope().await?;
         Ok(done)
+    }
+
+    /// Temporary code is one session's, and no change of the schema that others wait for. What permanent objects
+    /// use of it others run too.
+    ///
+    /// Errors: 0A000 if there is such an object.
+    pub(super) async fn refuse_temporary_code_in_use(&self) -> Result<(), Failure> {
+        let cluster = &self.tx.registry.cluster;
+        let rows = cluster.ask_within(LOOK_PATIENCE, NodeId::HOME, TEMPORARY_CODE_IN_USE).await?;
+        match rows.text(0, 0) {
+            None => Ok(()),
+            Some(user) => Err(Refusal::unsupported(
+                "temporary code cannot be changed while permanent objects use some",
+                format!("Other sessions may be running it: it is used by {user}."),
+                "Let permanent objects use functions and types of permanent schemas.",
+            )
+            .into()),
+        }
     }
 
     /// Registers what was created, forgets what was dropped, checks the rules, and gives this

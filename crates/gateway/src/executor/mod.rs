@@ -228,7 +228,10 @@ impl Executor<'_> {
             SchemaPlan::CreateTableAs { ddl, create, insert } => {
                 self.create_table_as(ddl, create, insert.as_deref(), call).await
             }
-            SchemaPlan::TemporaryDdl { gather } => {
+            SchemaPlan::TemporaryDdl { gather, changes_code } => {
+                if *changes_code {
+                    self.refuse_temporary_code_in_use().await?;
+                }
                 self.temporary_ddl(gather.as_ref(), text, call).await
             }
             SchemaPlan::EveryNodeAlone { refuses_transaction, others } => {

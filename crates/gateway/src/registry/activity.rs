@@ -111,7 +111,7 @@ const OVERTAKEN_UNSENT: u8 = 4;
 /// As `by_row.sql` has it.
 const REWRITTEN_MESSAGE: &str = "could not read a table that was rewritten behind the snapshot";
 const OVERTAKEN_MESSAGE: &str =
-    "could not run the statement as planned, for the placement of a table has changed meanwhile";
+    "could not run the statement as planned, for something that it uses has changed meanwhile";
 
 /// Whether a statement may come to one of its tables after it has begun its work: by code, or as what it writes is
 /// written with others.

@@ -66,9 +66,11 @@ impl TransactionContext {
         }
         let link = self.links.at(&node);
         // A change that stops the plan sees from now on that something may come; or that is seen here.
-        link.note_sending();
+        let owes_more = link.note_sending();
         if self.activity.is_overtaken() {
-            link.note_heard();
+            if !owes_more {
+                link.note_heard();
+            }
             return Err(overtaken().into());
         }
         Ok(link)

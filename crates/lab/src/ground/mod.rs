@@ -4,7 +4,9 @@
 //! dropped; measures.
 //! Start reading at [`Ground::make`].
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, ensure};
 use tokio::task::spawn_blocking;
@@ -14,10 +16,12 @@ use tutti_gateway::Switches;
 use tutti_lab::client;
 use tutti_lab::distance::{Link, Profile, Stretch};
 
+mod fault;
 pub(crate) mod gateway;
 pub(crate) mod share;
 mod standby;
 
+pub(crate) use fault::{Fault, FaultKind};
 pub(crate) use gateway::Gateway;
 
 /// Connections that a node must admit for each client: its own, and as many again that are just ending.
@@ -38,6 +42,17 @@ pub(crate) enum System {
     },
     /// Whatever answers there.
     Endpoint(String),
+}
+
+/// A part of a system that can be far away, or fail.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) enum Component {
+    /// What clients connect to.
+    Endpoint,
+    /// A server, from 1 on.
+    Node(u16),
+    /// The synchronous standby.
+    Standby,
 }
 
 /// How far things are from each other. `None`: no link is put in between; a link without distance delays nothing
@@ -85,9 +100,9 @@ pub(crate) struct Ground {
     /// What it calls itself, with its version.
     pub name: String,
     /// What is in between, for as long as this is.
-    links: Vec<Link>,
+    links: BTreeMap<Component, Link>,
     gateway: Option<Gateway>,
-    cluster: Option<Cluster>,
+    cluster: Option<Arc<Mutex<Cluster>>>,
 }
 
 impl Ground {
@@ -111,7 +126,7 @@ impl Ground {
             spawn_blocking(move || Cluster::create_temp_with(servers, options)).await??;
         let mut node_urls: Vec<String> = cluster.servers().iter().map(Server::url).collect();
         let postgresql = format!("PostgreSQL {}", cluster.binaries().version());
-        let mut links = Vec::new();
+        let mut links = BTreeMap::new();
         let (mut gateway, mut standby_url, mut name) = (None, None, postgresql.clone());
         let mut url = node_urls[0].clone();
         match system {
@@ -120,15 +135,19 @@ impl Ground {
                 tutti_gateway::init(&config, false)
                     .await
                     .context("cannot write the catalog into the nodes")?;
-                for (node, stretch) in config.nodes.iter_mut().zip(&distances.nodes) {
-                    node.port = put_between(node.port, *stretch, &mut links).await?;
+                let nodes = config.nodes.iter_mut().zip(&distances.nodes);
+                for ((node, stretch), number) in nodes.zip(1..) {
+                    let component = Component::Node(number);
+                    node.port = put_between(node.port, component, *stretch, &mut links).await?;
                 }
                 let started = Gateway::start(config).await?;
                 url.clone_from(&started.url);
                 if distances.clients.is_some() {
                     let gateway: tokio_postgres::Config = url.parse()?;
                     let port = gateway.get_ports().first().copied().context("it has a port")?;
-                    let port = put_between(port, distances.clients, &mut links).await?;
+                    let port =
+                        put_between(port, Component::Endpoint, distances.clients, &mut links)
+                            .await?;
                     let database = gateway.get_dbname().unwrap_or("postgres");
                     url = client::url((Ipv4Addr::LOCALHOST, port).into(), database);
                 }
@@ -137,7 +156,8 @@ impl Ground {
             }
             System::PostgreSqlWithStandby => {
                 let first = cluster.server(0).port();
-                let port = put_between(first, distances.standby, &mut links).await?;
+                let port =
+                    put_between(first, Component::Standby, distances.standby, &mut links).await?;
                 cluster =
                     spawn_blocking(move || standby::make(&mut cluster, port).map(|()| cluster))
                         .await??;
@@ -151,16 +171,18 @@ impl Ground {
             }
             System::PostgreSql | System::Endpoint(_) => {
                 let port = cluster.server(0).port();
-                let port = put_between(port, distances.clients, &mut links).await?;
+                let port =
+                    put_between(port, Component::Endpoint, distances.clients, &mut links).await?;
                 url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
             }
         }
         if let System::PostgreSqlWithStandby = system {
             let port = cluster.server(0).port();
-            let port = put_between(port, distances.clients, &mut links).await?;
+            let port =
+                put_between(port, Component::Endpoint, distances.clients, &mut links).await?;
             url = format!("postgres://postgres@127.0.0.1:{port}/postgres");
         }
-        let cluster = Some(cluster);
+        let cluster = Some(Arc::new(Mutex::new(cluster)));
         Ok(Self { url, node_urls, standby_url, name, links, gateway, cluster })
     }
 
@@ -172,7 +194,7 @@ impl Ground {
             node_urls: Vec::new(),
             standby_url: None,
             name,
-            links: Vec::new(),
+            links: BTreeMap::new(),
             gateway: None,
             cluster: None,
         })
@@ -180,13 +202,14 @@ impl Ground {
 
     /// How many round trips have passed on all links since they were opened.
     pub(crate) fn round_trips(&self) -> u64 {
-        self.links.iter().map(|link| link.counts().round_trips).sum()
+        self.links.values().map(|link| link.counts().round_trips).sum()
     }
 
     /// The servers' first processes.
     pub(crate) fn pids(&self) -> Vec<u32> {
-        let servers = self.cluster.iter().flat_map(Cluster::servers);
-        servers.filter_map(Server::pid).collect()
+        let Some(cluster) = &self.cluster else { return Vec::new() };
+        let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        cluster.servers().iter().filter_map(Server::pid).collect()
     }
 
     /// Lets no run pay for what those before it left behind.
@@ -209,14 +232,15 @@ impl Ground {
 /// Opens a link to a port of this machine, if there is a distance, and says where it listens.
 async fn put_between(
     port: u16,
+    component: Component,
     stretch: Option<Stretch>,
-    links: &mut Vec<Link>,
+    links: &mut BTreeMap<Component, Link>,
 ) -> anyhow::Result<u16> {
     let Some(stretch) = stretch else { return Ok(port) };
     let to = format!("127.0.0.1:{port}");
     let link = Link::open(to, stretch).await?;
     let port = link.address().port();
-    links.push(link);
+    links.insert(component, link);
     Ok(port)
 }
 

@@ -56,9 +56,9 @@ impl Backend {
     }
 
     /// Something is about to be sent, or everything is answered. The first is to be said before the sender looks
-    /// whether it may still send.
-    pub(super) fn note_owed(&self, owes_answer: bool) {
-        self.owes_answer.store(owes_answer, Ordering::SeqCst);
+    /// whether it may still send. Says what was so before.
+    pub(super) fn note_owed(&self, owes_answer: bool) -> bool {
+        self.owes_answer.swap(owes_answer, Ordering::SeqCst)
     }
 
     /// Whether a cancel request is on its way to it.

@@ -429,7 +429,10 @@ impl Link {
                 (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }
         }
-        self.note_heard();
+        // What a client's flight has sent behind these is not answered by them.
+        if !self.is_in_flight {
+            self.note_heard();
+        }
         Ok(self.refused.take())
     }
 
@@ -504,9 +507,10 @@ impl Link {
         self.is_in_flight = true;
     }
 
-    /// Something is about to be sent: to be said before one looks whether it may still be.
-    pub fn note_sending(&self) {
-        self.backend.note_owed(true);
+    /// Something is about to be sent: to be said before one looks whether it may still be. Says whether an answer
+    /// was owed already.
+    pub fn note_sending(&self) -> bool {
+        self.backend.note_owed(true)
     }
 
     /// It is not sent after all, or what was sent of a client's flight is answered.

@@ -6,22 +6,22 @@
 //! Never: knows statements; a plan has noted what it calls ([`Reach::calls`](super::Reach::calls)).
 //! Start reading at [`grown`]. What belongs to relations is `added`'s.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::added::any_scope;
-use super::marks::{FIRES_EVENTS, mark_of};
+use super::marks::{FIRES_EVENTS, Seen, mark_of};
 use super::reach::Reach;
 use super::search::{Search, Writing};
 use crate::catalog::{Catalog, NameScope};
-use crate::code::{Called, Code, FunctionCode, Use};
+use crate::code::{Called, FunctionCode, Use};
 
 /// Code that has become more than it was.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Grown {
     /// Any statement may run it.
     anywhere: bool,
-    /// Functions, operators and types by OID, and words that may mean them, with the bodies that have such.
+    /// Functions, operators and types by OID, and words that may mean them.
     calls: BTreeSet<u32>,
     /// Those of them that can mislead the questions which are asked after code that is not seen.
     misleads: BTreeSet<u32>,
@@ -42,23 +42,26 @@ impl Grown {
 }
 
 /// What was found so far.
-struct Finding<'a> {
+struct Finding {
     grown: Grown,
-    /// Words by which bodies may call it, and whether that misleads: they are looked up anew at any time.
-    words: BTreeMap<(Called, &'a str), bool>,
+    /// Sessions may see other schemas than before.
+    changed_sight: bool,
 }
 
-impl<'a> Finding<'a> {
-    /// Adds an object that may be called by a word, if there is anything to reckon with.
-    fn add(&mut self, reach: &Reach, object: u32, word: Option<(Called, &'a str)>) {
+impl Finding {
+    /// Adds an object that may be called by a word, in this schema, if there is anything to reckon with.
+    fn add(&mut self, reach: &Reach, object: u32, word: Option<(&str, (Called, &str))>) {
         let misleads = reach.catches || reach.hides || reach.samples;
         if reach.is_transparent() && !reach.sets && !misleads {
             return;
         }
         self.mark(object, misleads);
-        if let Some(word) = word {
-            self.mark(mark_of(word), misleads);
-            *self.words.entry(word).or_default() |= misleads;
+        let Some((schema, call)) = word else { return };
+        self.mark(mark_of(Seen::In(schema), call), misleads);
+        self.mark(mark_of(Seen::ByOwner, call), misleads);
+        // Temporary schemas are in every path, by another name.
+        if self.changed_sight || schema.starts_with("pg_temp_") {
+            self.mark(mark_of(Seen::Anew, call), misleads);
         }
     }
 
@@ -67,21 +70,6 @@ impl<'a> Finding<'a> {
         if misleads {
             self.grown.misleads.insert(mark);
         }
-    }
-
-    /// With the functions whose bodies have the words.
-    fn with_bodies(mut self, code: &Code) -> Grown {
-        if self.words.is_empty() {
-            return self.grown;
-        }
-        for (oid, function) in &code.functions {
-            let said =
-                function.body.words.calls().filter_map(|call| self.words.get(&call).copied());
-            if let Some(misleads) = said.reduce(|one, other| one || other) {
-                self.mark(*oid, misleads);
-            }
-        }
-        self.grown
     }
 }
 
@@ -94,21 +82,28 @@ pub fn grown(old: &Catalog, new: &Catalog, changed_sight: bool) -> Grown {
     let (before, after) = (&old.code, &new.code);
     let scope = any_scope(new);
     let of = |uses: Use| reach_of(new, &scope, |search| search.object(&uses));
-    let mut found = Finding { grown: Grown::default(), words: BTreeMap::new() };
+    let mut found = Finding { grown: Grown::default(), changed_sight };
     for (oid, function) in &after.functions {
         let before = before.functions.get(oid);
         if changed_sight || before.is_none_or(|before| !is_same(before, function)) {
-            found.add(&of(Use::Function(*oid)), *oid, Some((Called::Function, &function.name)));
+            let word = (&*function.schema, (Called::Function, &*function.name));
+            found.add(&of(Use::Function(*oid)), *oid, Some(word));
         }
     }
     for (oid, operator) in &after.operators {
         if changed_sight || before.operators.get(oid) != Some(operator) {
-            found.add(&of(Use::Operator(*oid)), *oid, Some((Called::Operator, &operator.name)));
+            let word = (&*operator.schema, (Called::Operator, &*operator.name));
+            found.add(&of(Use::Operator(*oid)), *oid, Some(word));
         }
     }
     for (oid, made) in &after.types {
         if changed_sight || before.types.get(oid) != Some(made) {
-            found.add(&of(Use::Type(*oid)), *oid, Some((Called::Type, &made.name)));
+            let reach = of(Use::Type(*oid));
+            found.add(&reach, *oid, Some((&made.schema, (Called::Type, &made.name))));
+            // Whoever knew the array's type alone did not know whose it is.
+            for (array, _) in after.elements.iter().filter(|(_, element)| *element == oid) {
+                found.add(&reach, *array, None);
+            }
         }
     }
     if before.everywhere != after.everywhere {
@@ -118,7 +113,7 @@ pub fn grown(old: &Catalog, new: &Catalog, changed_sight: bool) -> Grown {
         let reach = reach_of(new, &scope, |search| search.event_triggers());
         found.add(&reach, FIRES_EVENTS, None);
     }
-    found.with_bodies(before)
+    found.grown
 }
 
 fn reach_of(catalog: &Catalog, scope: &NameScope, add: impl FnOnce(&mut Search<'_>)) -> Reach {

@@ -13,11 +13,22 @@ pub(crate) const FIRES_EVENTS: u32 = WORD;
 /// takes two billion objects.)
 const WORD: u32 = 1 << 31;
 
-/// A word of a statement by which it may call something, as a number among OIDs. Different words may have the
+/// By whose sight a word means something.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Seen<'a> {
+    /// What this schema has, which is in a search path, or stands before the word.
+    In(&'a str),
+    /// What any schema has: the word is some owner's, whose path is not known.
+    ByOwner,
+    /// What there is, once the schemas that roles see have changed.
+    Anew,
+}
+
+/// A word by which a statement may call something, as a number among OIDs. Different words may have the
 /// same number: then a statement counts that calls nothing.
-pub(crate) fn mark_of(call: (Called, &str)) -> u32 {
+pub(crate) fn mark_of(seen: Seen<'_>, call: (Called, &str)) -> u32 {
     let mut hasher = DefaultHasher::new();
-    call.hash(&mut hasher);
+    (seen, call).hash(&mut hasher);
     WORD | u32::try_from(hasher.finish() >> 33).expect("31 bits")
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pg_query::protobuf::Token;
 
-use super::marks::mark_of;
+use super::marks::{Seen, mark_of};
 use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
@@ -115,7 +115,7 @@ impl<'a> Search<'a> {
             }
             Ok(tokens) => {
                 let words = words_of(&tokens);
-                self.reach.calls.extend(words.calls().map(mark_of));
+                self.mark_words(&words, SESSION);
                 self.words(&words, SESSION, None);
             }
             Err(_) => self.opaque("this statement", "cannot be read"),
@@ -128,8 +128,31 @@ impl<'a> Search<'a> {
         let words = words_of(&tokens);
         let does = "is run as an owner who may see other schemas";
         self.as_owner(SESSION, "this statement", does, |search, path| {
+            search.mark_words(&words, path);
             search.words(&words, path, None);
         });
+    }
+
+    /// Notes what words may come to mean by a path.
+    fn mark_words(&mut self, words: &Words, path: Path) {
+        let calls = &mut self.reach.calls;
+        if self.of_owners.contains_key(&path) {
+            calls.extend(words.calls().map(|(_, call)| mark_of(Seen::ByOwner, call)));
+            return;
+        }
+        let path = &self.paths[path];
+        for (schema, call) in words.calls() {
+            match schema {
+                Some(schema) => {
+                    calls.insert(mark_of(Seen::In(schema), call));
+                }
+                None => {
+                    let schemas = path.iter().map(String::as_str).chain(["pg_catalog"]);
+                    calls.extend(schemas.map(|schema| mark_of(Seen::In(schema), call)));
+                }
+            }
+            calls.insert(mark_of(Seen::Anew, call));
+        }
     }
 
     /// Adds what the statement's text names of the session's temporary objects.
@@ -158,16 +181,14 @@ impl<'a> Search<'a> {
         if certain_tokens(text).is_none() && body.opaque.is_none() {
             self.opaque("this DO block", "cannot be read");
         }
-        self.reach.calls.extend(body.words.calls().map(mark_of));
+        self.mark_words(&body.words, SESSION);
         self.body(&body, SESSION, "this DO block");
     }
 
     /// Adds a read of a relation in the statement itself: where its rows are is the planner's concern.
     pub(crate) fn read(&mut self, relation: &Arc<Relation>) {
         self.push(Item::Rows(relation.oid), SESSION);
-        for column in &relation.columns {
-            self.push(Item::Seen(column.type_oid), SESSION);
-        }
+        self.fields(relation, SESSION);
     }
 
     /// Adds a write to a relation.
@@ -325,6 +346,16 @@ impl<'a> Search<'a> {
             self.reach.catches = true;
             return self.opaque("a function", "is not known yet");
         };
+        let path = match &function.path {
+            Some(own) => self.path_of(own),
+            None => path,
+        };
+        self.mark_words(&function.body.words, path);
+        if function.body.sets {
+            // The path, too, perhaps.
+            let calls = function.body.words.calls();
+            self.reach.calls.extend(calls.map(|(_, call)| mark_of(Seen::ByOwner, call)));
+        }
         let name = function.in_words();
         if self.writing == Writing::Transit {
             if !function.body.is_of_superusers() || function.body.opaque.is_some() {
@@ -348,10 +379,6 @@ impl<'a> Search<'a> {
             (Some(Declaration::Home), _) => self.opaque_at_home(&name, DECLARED_HOME),
             (None, _) => (),
         }
-        let path = match &function.path {
-            Some(own) => self.path_of(own),
-            None => path,
-        };
         for of in &function.types {
             self.push(Item::Made(*of), path);
         }
@@ -363,6 +390,7 @@ impl<'a> Search<'a> {
         if function.is_definer && depends_on_role {
             let does = "runs as its owner, who may see other schemas";
             self.as_owner(path, &name, does, |search, path| {
+                search.mark_words(&function.body.words, path);
                 search.body(&function.body, path, &name);
             });
         }
@@ -464,6 +492,18 @@ impl<'a> Search<'a> {
             if let Some(found) = self.relation_named(name.before.as_deref(), &name.name, path) {
                 self.relation(Some(&found), &name.name, path, Some(of));
             }
+        }
+    }
+
+    /// Values of columns' types may be made wherever the columns are read: a literal beside a column becomes one of
+    /// its type, code gives a field of a row another value.
+    fn fields(&mut self, relation: &Relation, path: Path) {
+        for column in &relation.columns {
+            let of = column.type_oid;
+            self.push(
+                if self.writing == Writing::Transit { Item::Seen(of) } else { Item::Made(of) },
+                path,
+            );
         }
     }
 
@@ -572,9 +612,7 @@ impl<'a> Search<'a> {
         };
         self.named(relation, false, path, of);
         self.push(Item::Rows(relation.oid), path);
-        for column in &relation.columns {
-            self.push(Item::Seen(column.type_oid), path);
-        }
+        self.fields(relation, path);
         match (&relation.kind, &relation.placement) {
             (RelationKind::View { .. }, _) => self.view_of(relation.oid, path, of),
             (RelationKind::Table | RelationKind::MaterializedView, Placement::Replicated) => {
@@ -625,6 +663,10 @@ impl<'a> Search<'a> {
             if other.by & events != 0 {
                 let event = if other.is_child() { events } else { other.as_event };
                 self.push(Item::Written(other.relation, event), path);
+                let relations = self.catalog.relations.get(&other.schema);
+                if let Some(table) = relations.and_then(|all| all.get(&other.name)).cloned() {
+                    self.fields(&table, path);
+                }
                 if !other.is_child() {
                     self.written_as_owner(other, event, path);
                 }
@@ -665,8 +707,11 @@ impl<'a> Search<'a> {
     fn type_parts(&mut self, oid: u32, path: Path, is_made: bool) {
         let code = self.code;
         let oid = code.elements.get(&oid).copied().unwrap_or(oid);
+        // One that is not known has no code, but may be given a cast.
+        if FIRST_USER_OID <= oid {
+            self.reach.calls.insert(oid);
+        }
         let Some(of) = code.types.get(&oid) else { return };
-        self.reach.calls.insert(oid);
         let name = format!("type \"{}\"", of.name);
         let is_transit = self.writing == Writing::Transit;
         if !is_transit {
@@ -748,6 +793,10 @@ impl<'a> Search<'a> {
                 let code = self.code;
                 let rows = code.types.iter().filter(|(_, of)| of.row_of.is_some());
                 rows.for_each(|(oid, _)| self.push(Item::Made(*oid), SESSION));
+            }
+            (BuiltIn::MakesValues, _) => {
+                let code = self.code;
+                code.types.keys().for_each(|oid| self.push(Item::Made(*oid), SESSION));
             }
             (BuiltIn::Sets, None) => {
                 self.reach.sets = true;

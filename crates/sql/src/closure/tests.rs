@@ -509,6 +509,14 @@ fn code_that_comes_to_do_more_concerns_what_may_call_it() {
     let mut made = replaced("BEGIN RETURN 2; END");
     made.function("later", "sql", "SELECT 1");
     assert_eq!(concerned(&made, false), [""; 0]);
+    let mut elsewhere = replaced("BEGIN RETURN 2; END");
+    let oid = elsewhere.function("later", "sql", "SELECT count(*) FROM h");
+    elsewhere.code.function_mut(oid).unwrap().schema = "other".to_owned();
+    assert_eq!(concerned(&elsewhere, false), [""; 0], "in no search path");
+    assert_eq!(
+        concerned_if(&elsewhere, false, true),
+        ["SELECT calls_later(1)", "SELECT later(1)", "SELECT reads_l()"]
+    );
     let oid = made.function("everywhere", "sql", "SELECT count(*) FROM h");
     made.code.add_everywhere(Use::Function(oid));
     assert_eq!(concerned(&made, false).len(), texts.len());

@@ -17,6 +17,8 @@ pub enum BuiltIn {
     /// It makes a row of whichever type its argument has, which runs the code of the columns' types: any
     /// node may call it if there is no such code.
     MakesRows,
+    /// It makes a value of whichever type it is told by name or number, likewise.
+    MakesValues,
     /// It changes a setting.
     Sets,
     /// It runs SQL that it gets as text, or reads tables that it gets as names.
@@ -51,7 +53,7 @@ const PLAIN_VOLATILE: [&str; 24] = [
     "pg_table_size",
 ];
 /// What runs SQL from a text, or reads what it gets the name of.
-const RUNS_SQL: [&str; 9] = [
+const RUNS_SQL: [&str; 11] = [
     "query_to_",
     "cursor_to_",
     "table_to_",
@@ -62,6 +64,9 @@ const RUNS_SQL: [&str; 9] = [
     "pg_restore_",
     // Computes what is constant in the partition key of a table that it gets the number of.
     "satisfies_hash_partition",
+    // Compute an index's expressions, or compare what it has.
+    "brin_summarize_",
+    "gin_clean_pending_list",
 ];
 /// Functions that are not volatile, and yet tell of one server's state, session or catalog: of a home
 /// table only node 1 knows.
@@ -104,6 +109,22 @@ const HOME_STABLE: [&str; 36] = [
     "pg_stat_get_",
 ];
 
+/// What reads values of types of users, by the type's number, or name.
+const MAKES_VALUES: [&str; 12] = [
+    "domain_in",
+    "domain_recv",
+    "array_in",
+    "array_recv",
+    "record_in",
+    "record_recv",
+    "range_in",
+    "range_recv",
+    "multirange_in",
+    "multirange_recv",
+    "pg_input_is_valid",
+    "pg_input_error_info",
+];
+
 /// What the built-in function `name` is. `volatility` is that of PostgreSQL's own catalog, which can
 /// be believed.
 pub fn classify(name: &str, volatility: Volatility) -> BuiltIn {
@@ -119,6 +140,9 @@ pub fn classify(name: &str, volatility: Volatility) -> BuiltIn {
     }
     if name.contains("populate_record") {
         return BuiltIn::MakesRows;
+    }
+    if MAKES_VALUES.contains(&name) {
+        return BuiltIn::MakesValues;
     }
     let is_home = match volatility {
         Volatility::Volatile => !PLAIN_VOLATILE.contains(&name),
@@ -142,6 +166,7 @@ mod tests {
             ("ts_stat", Volatile, BuiltIn::RunsSql),
             ("set_config", Volatile, BuiltIn::Sets),
             ("jsonb_populate_recordset", Stable, BuiltIn::MakesRows),
+            ("domain_in", Stable, BuiltIn::MakesValues),
             ("nextval", Volatile, BuiltIn::Home),
             ("pg_advisory_xact_lock", Volatile, BuiltIn::Home),
             ("pg_create_restore_point", Volatile, BuiltIn::Home),

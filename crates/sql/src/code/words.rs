@@ -39,15 +39,21 @@ pub(crate) struct Words {
 }
 
 impl Words {
-    /// What they may call: each word with what it may mean by it. Without what stands before a dot.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = (Called, &str)> {
-        // A function is called with a parenthesis, or as if it were a column of something.
-        let functions = self.names.iter().filter(|name| name.called || name.before.is_some());
-        let types = self.names.iter().map(|name| (Called::Type, &*name.name));
-        functions
-            .map(|name| (Called::Function, &*name.name))
-            .chain(types)
-            .chain(self.operators.iter().map(|(_, name)| (Called::Operator, &**name)))
+    /// What they may call: each word with what it may mean by it, and where it may be, if that is not any schema of
+    /// the search path.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (Option<&str>, (Called, &str))> {
+        let called = self.names.iter().filter(|name| name.called);
+        let functions = called.map(|name| (name.before.as_deref(), Called::Function, &*name.name));
+        // As if it were a column of something.
+        let columns = self.names.iter().filter(|name| name.before.is_some());
+        let columns = columns.map(|name| (None, Called::Function, &*name.name));
+        let types = self.names.iter();
+        let types = types.map(|name| (name.before.as_deref(), Called::Type, &*name.name));
+        let operators = self.operators.iter();
+        let operators =
+            operators.map(|(schema, name)| (schema.as_deref(), Called::Operator, &**name));
+        let all = functions.chain(columns).chain(types).chain(operators);
+        all.map(|(schema, called, name)| (schema, (called, name)))
     }
 }
 

@@ -53,7 +53,8 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
                 "Leave out TEMPORARY or DISTRIBUTE BY.",
             ));
         }
-        let plan = Plan::Schema(SchemaPlan::TemporaryDdl { gather: None });
+        let changes_code = temporary::changes_code(tree);
+        let plan = Plan::Schema(SchemaPlan::TemporaryDdl { gather: None, changes_code });
         return Ok(Planned::new(plan, "temporary objects are on node 1"));
     }
     let planned = match tree {

@@ -77,10 +77,10 @@ fn describe_schema(plan: &SchemaPlan, lines: &mut Vec<String>) {
             SchemaPlan::Ddl(_) | SchemaPlan::LockEverywhere { .. } => {
                 "Tutti: on every node, node 1 first, in one transaction"
             }
-            SchemaPlan::TemporaryDdl { gather: Some(gather) } => {
+            SchemaPlan::TemporaryDdl { gather: Some(gather), .. } => {
                 return describe_gather(gather, lines);
             }
-            SchemaPlan::TemporaryDdl { gather: None } | SchemaPlan::DropHomeIndexes(_) => {
+            SchemaPlan::TemporaryDdl { gather: None, .. } | SchemaPlan::DropHomeIndexes(_) => {
                 "Tutti: write on node 1"
             }
             SchemaPlan::CreateTableAs { .. } => {

@@ -270,7 +270,7 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             | DataPlan::Explain(Explain { of: planned, .. }),
         ) => texts_of(planned),
         Plan::Data(DataPlan::Gather(gather))
-        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) })
+        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather), .. })
         | Plan::Data(DataPlan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. })) => {
             gathered(gather)
         }
@@ -347,7 +347,7 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
                 writeln!(out, "{pad}  {}", show_template(template)).unwrap();
             }
         }
-        Plan::Schema(SchemaPlan::TemporaryDdl { gather }) => {
+        Plan::Schema(SchemaPlan::TemporaryDdl { gather, .. }) => {
             writeln!(out, "{pad}temporary").unwrap();
             if let Some(gather) = gather {
                 show_gather(gather, out, &format!("{pad}  "));

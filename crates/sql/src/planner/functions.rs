@@ -129,7 +129,7 @@ fn is_home(name: &str, context: &Context<'_>) -> bool {
     SEQUENCE_FUNCTIONS.contains(&name)
         || !matches!(
             context.catalog.code.built_in().of_name(name),
-            BuiltIn::Plain | BuiltIn::MakesRows
+            BuiltIn::Plain | BuiltIn::MakesRows | BuiltIn::MakesValues
         )
         || HOME_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

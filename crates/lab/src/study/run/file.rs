@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
-use crate::ground::{Distances, System};
+use crate::ground::{Component, Distances, Fault, FaultKind, System};
 use crate::study::transfer::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
 use tutti_lab::workload::lahman::Placement;
@@ -21,6 +22,8 @@ use tutti_lab::workload::ycsb::Mix;
 const CLIENTS_MAX: u16 = 1_000;
 const NODES_MAX: u16 = 32;
 const SECONDS_BY_DEFAULT: u64 = 10;
+/// A server that was killed takes half a second to come back.
+const QUICK_SECONDS_OF_FAULTS: u64 = 6;
 /// The files have fewer than half of it.
 const LAHMAN_RECORDS_MAX: usize = 1_000_000;
 /// Of the shop's; the numbers of purchases are made of a transaction's and a statement's.
@@ -39,6 +42,72 @@ pub(super) struct RunFile {
     distances: DistancesPart,
     pub workload: WorkloadPart,
     pub load: LoadPart,
+    #[serde(default)]
+    faults: Vec<FaultPart>,
+}
+
+/// What goes wrong in each run.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+struct FaultPart {
+    kind: FaultName,
+    /// A server by its number. With neither it is what clients connect to.
+    node: Option<u16>,
+    /// The standby of one PostgreSQL.
+    #[serde(default)]
+    standby: bool,
+    /// After what is counted has begun.
+    at_s: f64,
+    /// Not of a reset, which is a moment.
+    lasts_s: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum FaultName {
+    Kill,
+    Refuse,
+    Reset,
+    Silence,
+}
+
+impl FaultPart {
+    fn kind(&self) -> FaultKind {
+        match self.kind {
+            FaultName::Kill => FaultKind::Kill,
+            FaultName::Refuse => FaultKind::Refuse,
+            FaultName::Reset => FaultKind::Reset,
+            FaultName::Silence => FaultKind::Silence,
+        }
+    }
+
+    fn component(&self) -> Component {
+        match self.node {
+            Some(number) => Component::Node(number),
+            None if self.standby => Component::Standby,
+            None => Component::Endpoint,
+        }
+    }
+
+    fn lasts_s(&self) -> f64 {
+        self.lasts_s.unwrap_or(0.0)
+    }
+
+    fn in_words(&self) -> String {
+        let Self { at_s, .. } = self;
+        let of = match self.component() {
+            Component::Node(number) => format!("node {number}"),
+            Component::Standby => "the standby".to_owned(),
+            Component::Endpoint => "the server".to_owned(),
+        };
+        let until = at_s + self.lasts_s();
+        match self.kind {
+            FaultName::Kill => format!("{of} killed at {at_s} s, back at {until} s"),
+            FaultName::Refuse => format!("{of} not to be reached from {at_s} s to {until} s"),
+            FaultName::Reset => format!("connections to {of} reset at {at_s} s"),
+            FaultName::Silence => format!("the link to {of} silent from {at_s} s to {until} s"),
+        }
+    }
 }
 
 /// What is measured: a kind, or a URL.
@@ -413,8 +482,83 @@ impl RunFile {
             WorkloadPart::Ycsb(part) => ensure!(3 <= part.records, "workload.records: 3 or more"),
         }
         this.system()?;
+        this.judge_faults()?;
         this.distances()?;
         Ok(this)
+    }
+
+    fn judge_faults(&self) -> anyhow::Result<()> {
+        if self.faults.is_empty() {
+            return Ok(());
+        }
+        let system = self.system()?;
+        ensure!(
+            !matches!(system, System::Endpoint(_)),
+            "faults: only of the lab's own systems, whose servers and links it can stop"
+        );
+        let Some(seconds) = self.seconds() else {
+            anyhow::bail!("faults: of runs that last load.seconds, for they have a time");
+        };
+        for fault in &self.faults {
+            let FaultPart { kind, node, standby, at_s, lasts_s } = fault;
+            ensure!(node.is_none() || !standby, "faults: of a node or of the standby");
+            let nodes = match system {
+                System::Tutti { nodes } => nodes,
+                _ => 1,
+            };
+            if let Some(node) = node {
+                ensure!((1..=nodes).contains(node), "faults.node: 1 to {nodes}, not {node}");
+            }
+            let has_standby = system == System::PostgreSqlWithStandby;
+            ensure!(!standby || has_standby, "faults.standby: there is none");
+            if *kind == FaultName::Kill {
+                ensure!(node.is_some(), "faults.node: which server is to be killed");
+            } else {
+                let is_linked = node.is_none() || matches!(system, System::Tutti { .. });
+                ensure!(
+                    is_linked,
+                    "faults.node: no link leads to a server that clients connect to"
+                );
+            }
+            let is_moment = *kind == FaultName::Reset;
+            ensure!(is_moment == lasts_s.is_none(), "faults.lasts_s: of all but a reset");
+            let (begins, lasts) = (*at_s, fault.lasts_s());
+            ensure!(0.0 <= begins && 0.0 <= lasts, "faults.at_s and faults.lasts_s: 0 or more");
+            ensure!(
+                begins + lasts <= seconds as f64,
+                "faults: over when the run is, after {seconds} s, not after {} s",
+                begins + lasts
+            );
+        }
+        let overlaps = |one: &FaultPart, other: &FaultPart| {
+            one.component() == other.component()
+                && one.at_s <= other.at_s + other.lasts_s()
+                && other.at_s <= one.at_s + one.lasts_s()
+        };
+        for (number, fault) in self.faults.iter().enumerate() {
+            let before = &self.faults[..number];
+            ensure!(
+                !before.iter().any(|it| overlaps(it, fault)),
+                "faults: one at a time of a thing"
+            );
+        }
+        Ok(())
+    }
+
+    /// What goes wrong, and when.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let of = |part: &FaultPart| Fault {
+            kind: part.kind(),
+            of: part.component(),
+            at: Duration::from_secs_f64(part.at_s),
+            lasts: Duration::from_secs_f64(part.lasts_s()),
+        };
+        self.faults.iter().map(of).collect()
+    }
+
+    /// The same in words; empty where nothing does.
+    pub(super) fn faults_in_words(&self) -> String {
+        self.faults.iter().map(FaultPart::in_words).collect::<Vec<_>>().join(", ")
     }
 
     fn judge_shop(&self, part: &ShopPart) -> anyhow::Result<()> {
@@ -450,7 +594,16 @@ impl RunFile {
         self.load.repetitions = 1;
         match &mut self.load.transactions {
             Some(transactions) => *transactions = (*transactions).min(200),
-            None => self.load.seconds = Some(2),
+            None => {
+                let seconds = self.load.seconds.unwrap_or(SECONDS_BY_DEFAULT);
+                let quick = if self.faults.is_empty() { 2 } else { QUICK_SECONDS_OF_FAULTS };
+                for fault in &mut self.faults {
+                    let shorter = quick.min(seconds) as f64 / seconds as f64;
+                    fault.at_s *= shorter;
+                    fault.lasts_s = fault.lasts_s.map(|lasts_s| lasts_s * shorter);
+                }
+                self.load.seconds = Some(quick.min(seconds));
+            }
         }
         match &mut self.workload {
             WorkloadPart::Lahman(part) => part.records = part.records.min(90),
@@ -513,7 +666,30 @@ impl RunFile {
 
     /// How far things are apart. In a profile clients and the gateway are at the first site, as are one PostgreSQL
     /// and node 1; the other servers are dealt out in turn. Its jitter and bandwidth are taken with its round trips.
+    ///
+    /// What is to be cut off is behind a link, be it without distance.
     pub(super) fn distances(&self) -> anyhow::Result<Distances> {
+        let mut distances = self.distances_by_file()?;
+        for fault in self.faults().iter().filter(|fault| fault.kind != FaultKind::Kill) {
+            let link = match fault.of {
+                Component::Endpoint => &mut distances.clients,
+                Component::Standby => &mut distances.standby,
+                Component::Node(number) => {
+                    let place = usize::from(number) - 1;
+                    if distances.nodes.len() <= place {
+                        distances.nodes.resize(place + 1, None);
+                    }
+                    &mut distances.nodes[place]
+                }
+            };
+            if link.is_none() {
+                *link = Some(Stretch::of_rtt_ms(0.0)?);
+            }
+        }
+        Ok(distances)
+    }
+
+    fn distances_by_file(&self) -> anyhow::Result<Distances> {
         let DistancesPart {
             clients_rtt_ms,
             nodes_rtt_ms,

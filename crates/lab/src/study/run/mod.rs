@@ -15,6 +15,7 @@ use clap::Args;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use super::series::{OutputArgs, Series};
 use crate::ground::{Ground, System};
@@ -41,6 +42,9 @@ pub(crate) use page::page;
 pub(crate) const NAME: &str = "run";
 
 const WARM_UP: Duration = Duration::from_millis(500);
+/// What a client whose session was lost has to get another one.
+const RECONNECT_LIMIT: Duration = Duration::from_secs(30);
+const RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// Where tables are at an endpoint that is somebody's.
 const SCHEMA: &str = "lab_run";
 const OPENING_BALANCE: i64 = 1_000;
@@ -111,6 +115,7 @@ struct Planned {
 
 fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
     let (system, distances) = (file.system_in_words()?, file.distances_in_words());
+    let faults = file.faults_in_words();
     let workload = file.workload_in_words();
     let isolation = file.load.isolation.map(file::IsolationName::name).unwrap_or_default();
     let pace = match (file.load.rate_per_s, file.load.think_ms) {
@@ -121,7 +126,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
     let mut planned = Vec::new();
     for clients in file.load.clients.iter().copied() {
         for repetition in 1..=file.load.repetitions {
-            let said = [&*system, &distances, &workload, isolation, &pace];
+            let said = [&*system, &distances, &workload, isolation, &pace, &faults];
             let said: Vec<&str> = said.into_iter().filter(|word| !word.is_empty()).collect();
             let name = format!("{}, {clients} clients #{repetition}", said.join(", "));
             let mut parameters = BTreeMap::from([
@@ -132,6 +137,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
                 ("workload_parameters".to_owned(), serde_json::to_value(&file.workload)?),
                 ("isolation".to_owned(), Value::from(isolation)),
                 ("pace".to_owned(), Value::from(pace.as_str())),
+                ("faults".to_owned(), Value::from(faults.as_str())),
                 ("clients".to_owned(), Value::from(clients)),
                 ("repetition".to_owned(), Value::from(repetition)),
             ]);
@@ -276,7 +282,13 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
         let lasts = file.seconds().map(Duration::from_secs);
         // What is counted out begins at once: all of it counts.
         let warm_up = if lasts.is_some() { WARM_UP } else { Duration::ZERO };
-        let driven = drive(vec![crew], Window { warm_up, lasts }, Arc::default()).await?;
+        let faults = file.faults();
+        let from = Instant::now() + warm_up;
+        let driving = drive(vec![crew], Window { warm_up, lasts }, Arc::default());
+        let (driven, ()) = tokio::try_join!(driving, self.ground.suffer(&faults, from))?;
+        if !faults.is_empty() {
+            self.ground.settle().await?;
+        }
         Ok((driven, self.check().await.context("after the run")?))
     }
 
@@ -360,13 +372,31 @@ impl<W: Workload + Send + Sync + 'static> Worker<W> {
             // Also what was to be rolled back, and was.
             None => Ok(Done::Right),
             Some(Failure::Error { sqlstate, .. }) => {
-                self.session.query("ROLLBACK").await?;
+                match self.session.query("ROLLBACK").await {
+                    Err(lost @ Failure::Lost { .. }) => self.connect_again(number, &lost).await?,
+                    rolled_back => drop(rolled_back?),
+                }
                 Ok(Done::Failed(sqlstate))
             }
             Some(lost @ Failure::Lost { .. }) => {
-                tracing::warn!(%lost, number, "a session is lost");
-                self.session = connect(&self.url, &self.preamble).await?;
+                self.connect_again(number, &lost).await?;
                 Ok(Done::Failed("lost".to_owned()))
+            }
+        }
+    }
+
+    /// After transaction `number` lost its session.
+    async fn connect_again(&mut self, number: i64, lost: &Failure) -> anyhow::Result<()> {
+        tracing::warn!(%lost, number, "a session is lost");
+        let begun = Instant::now();
+        loop {
+            match connect(&self.url, &self.preamble).await {
+                Ok(session) => {
+                    self.session = session;
+                    return Ok(());
+                }
+                Err(error) if RECONNECT_LIMIT < begun.elapsed() => return Err(error),
+                Err(_) => sleep(RECONNECT_PAUSE).await,
             }
         }
     }

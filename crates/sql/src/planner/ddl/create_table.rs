@@ -201,7 +201,10 @@ fn plan_temporary(
     if let Plan::Data(DataPlan::One { node: NodeChoice::Home | NodeChoice::Any, .. }) = source.plan
     {
         let why = "temporary tables are on node 1, which has all that the query reads";
-        return Ok(Planned::new(SchemaPlan::TemporaryDdl { gather: None }, why));
+        return Ok(Planned::new(
+            SchemaPlan::TemporaryDdl { gather: None, changes_code: false },
+            why,
+        ));
     }
     // The query's text is put between what precedes and follows it, so the statement is
     // written out with an empty query in its place, and cut there.
@@ -222,7 +225,7 @@ fn plan_temporary(
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = crate::plan::Access::Write;
     Ok(Planned::new(
-        SchemaPlan::TemporaryDdl { gather: Some(gather) },
+        SchemaPlan::TemporaryDdl { gather: Some(gather), changes_code: false },
         "temporary tables are on node 1, so the rows are brought there",
     ))
 }

@@ -141,12 +141,14 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         tree => named(tree, context).is_home_alone() && !changes_ties(tree),
     };
     const WHY: &str = "it concerns node 1 alone";
-    is_home.then(|| match gives_other_names(&statement.tree) {
-        // What its transaction says next may mean something else.
+    let (gives_names, adds_events) =
+        (gives_other_names(&statement.tree), adds_event_triggers(&statement.tree));
+    is_home.then(|| match gives_names || adds_events {
+        // What its transaction says next may mean something else, or what others have begun fire it.
         true => Planned::new(
             SchemaPlan::Ddl(Ddl {
                 scope: DdlScope::HomeAsItIs,
-                of_relations: true,
+                of_relations: gives_names,
                 may_drop: matches!(statement.tree, NodeEnum::DropStmt(_)),
                 ..Ddl::default()
             }),
@@ -188,6 +190,11 @@ fn gives_other_names(tree: &NodeEnum) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether changes of the schema may fire more from now on.
+fn adds_event_triggers(tree: &NodeEnum) -> bool {
+    matches!(tree, NodeEnum::CreateEventTrigStmt(_) | NodeEnum::AlterEventTrigStmt(_))
 }
 
 /// Whether a subscription may write more, or again.

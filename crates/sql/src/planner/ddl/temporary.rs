@@ -145,6 +145,24 @@ pub(super) fn concerns_only_temporary(
     })
 }
 
+/// Whether such a statement may change what code does, or what is there of it.
+pub(super) fn changes_code(tree: &NodeEnum) -> bool {
+    matches!(
+        tree,
+        NodeEnum::CreateFunctionStmt(_)
+            | NodeEnum::AlterFunctionStmt(_)
+            | NodeEnum::AlterDomainStmt(_)
+            | NodeEnum::AlterTypeStmt(_)
+            | NodeEnum::AlterOperatorStmt(_)
+            | NodeEnum::DefineStmt(_)
+            | NodeEnum::CreateCastStmt(_)
+            | NodeEnum::RenameStmt(_)
+            | NodeEnum::AlterObjectSchemaStmt(_)
+            | NodeEnum::AlterOwnerStmt(_)
+            | NodeEnum::DropStmt(_)
+    )
+}
+
 /// All of them, or none; anything between is refused.
 fn one_kind(temporary: impl Iterator<Item = bool>) -> Result<bool, Refusal> {
     let answers: Vec<bool> = temporary.collect();

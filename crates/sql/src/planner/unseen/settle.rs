@@ -341,7 +341,7 @@ fn collects(plan: &Plan) -> &[Collect] {
 fn gather_of(plan: &Plan) -> Option<&Gather> {
     match plan {
         Plan::Data(DataPlan::Gather(gather))
-        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather) }) => Some(gather),
+        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather), .. }) => Some(gather),
         Plan::Data(DataPlan::CopyTo(copy)) => match &copy.plan {
             CopyToPlan::Gather(gather) => Some(gather),
             _ => None,
