@@ -23,8 +23,7 @@ use std::time::Duration;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::frontend::{
-    Arguments, Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse,
-    put_sync,
+    Arguments, Target, put_bind, put_close, put_describe, put_execute, put_parse, put_sync,
 };
 
 use crate::client::failure::Failure;
@@ -193,7 +192,7 @@ impl Executor<'_> {
             let types = link.types_here(&types);
             let out = link.connection().outgoing();
             put_parse(out, "", text, &types);
-            put_flush(out);
+            link.connection().put_flush();
             link.connection().flush().await?;
         }
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
@@ -258,7 +257,7 @@ impl Executor<'_> {
             let link = self.tx.links.at(node);
             let out = link.connection().outgoing();
             put_bind(out, "", "", arguments);
-            put_flush(out);
+            link.connection().put_flush();
             link.connection().flush().await?;
         }
         Ok(())

@@ -68,7 +68,8 @@ impl Session {
             link.residue.values |= is_behind;
             // Which names with a dot unseen code has set may be unknown.
             link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
-            if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
+            let is_out_of_step = link.connection().is_out_of_step();
+            if link.is_broken() || link.is_spoiled() || is_out_of_step || link.has_seen_parts {
                 continue;
             }
             if !link.is_quiet() {
