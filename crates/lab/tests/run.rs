@@ -60,6 +60,7 @@ fn every_example_has_a_test() {
         .collect();
     let tested = [
         "endpoint.toml",
+        "faults.toml",
         "lahman.toml",
         "shop.toml",
         "tpcc.toml",
@@ -70,6 +71,18 @@ fn every_example_has_a_test() {
         "ycsb.toml",
     ];
     assert_eq!(here, tested.map(str::to_owned).into());
+}
+
+/// Servers are killed, a link is silent, clients lose their sessions; the run ends with a check of every transfer, and
+/// has figures only if that holds.
+#[test]
+fn transfers_are_whole_whatever_plug_is_pulled() {
+    let out = tempfile::tempdir().unwrap();
+    let (line, printed) = quick(&examples().join("faults.toml"), out.path());
+    assert!(0.0 < line["figures"]["found_acknowledged"].as_f64().unwrap(), "{line}");
+    assert!(0.0 < line["figures"]["told_refused"].as_f64().unwrap(), "{line}");
+    assert!(0 < line["clients"]["all"]["failed"]["lost"].as_u64().unwrap(), "{line}");
+    assert!(printed.contains("node 2 killed at"), "{printed}");
 }
 
 #[test]

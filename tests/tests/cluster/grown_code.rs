@@ -649,12 +649,33 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
              CREATE AGGREGATE ag (int) (SFUNC = fst, STYPE = dm, INITCOND = '4')",
             "SELECT ag(v) FROM h",
         ),
+        ("SELECT 1", "SELECT '{5}'::_dm"),
+        (
+            "CREATE TABLE w (v int) DISTRIBUTE BY HOME;
+             CREATE TABLE child (CHECK (chk(5))) INHERITS (w) DISTRIBUTE BY HOME",
+            "SELECT * FROM w WHERE v = 1",
+        ),
+        (
+            "CREATE TABLE w (v int) DISTRIBUTE BY HOME; CREATE TABLE child () INHERITS (w) DISTRIBUTE BY HOME;
+             CREATE INDEX ON child ((cmp(5, 4) + v))",
+            "SELECT * FROM w WHERE v = 1",
+        ),
+        (
+            "CREATE TABLE w (v int PRIMARY KEY) DISTRIBUTE BY HOME; INSERT INTO w VALUES (1);
+             CREATE INDEX ON w ((cmp(5, 4) + v)); CREATE TABLE hd (v int REFERENCES w) DISTRIBUTE BY HOME",
+            "INSERT INTO hd VALUES (1)",
+        ),
+        (
+            "CREATE TABLE w (v int PRIMARY KEY) DISTRIBUTE BY HOME; INSERT INTO w VALUES (1);
+             CREATE TABLE hd (v int REFERENCES w) DISTRIBUTE BY HOME; CREATE INDEX ON hd ((cmp(5, 4) + v))",
+            "DELETE FROM w",
+        ),
         ("SELECT 1", "SELECT rng(1, 5)"),
         ("SELECT 1", "SELECT '[1,5)'::rng"),
         ("SELECT 1", "SELECT count(*) FROM x WHERE rng(1, 5) @> rng(v, v + 1)"),
     ] {
         admin.query(
-            "DROP TABLE IF EXISTS h, pt, hd, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
+            "DROP TABLE IF EXISTS h, pt, hd, child, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
              DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
         )?;
         admin.query("DROP DOMAIN IF EXISTS d1, dm CASCADE; DROP TYPE IF EXISTS rng CASCADE")?;
@@ -675,6 +696,27 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
         nothing_was_written(&cluster, statement, &said)?;
     }
     Ok(())
+}
+
+/// What `client` is told of a statement that waits for a lock of `lock_of` while a change is made.
+fn behind_a_lock(
+    cluster: &TestCluster,
+    mut client: Client,
+    statement: &str,
+    admin: &mut Client,
+    change: &str,
+) -> Result<Vec<String>> {
+    let mut holder = Client::connect(&cluster.endpoint())?;
+    holder.query("BEGIN; LOCK TABLE lock_of IN ACCESS EXCLUSIVE MODE")?;
+    client.send_bytes(&conversation::messages(&format!("Q {statement}"))?)?;
+    std::thread::sleep(Duration::from_millis(200));
+    admin.query(change)?;
+    holder.query("COMMIT")?;
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.starts_with("ReadyForQuery")) {
+        said.push(conversation::told(&client.receive()?)?);
+    }
+    Ok(said)
 }
 
 /// While a query waits for another table's lock, code is added to what it comes to behind that: a cast of the rows of
@@ -712,23 +754,12 @@ fn who_waits_for_a_lock_does_not_run_what_is_added_behind_it() -> Result<()> {
             admin.query("GRANT ALL ON b, h, lock_of TO PUBLIC")?;
             admin.query(&function("fd", WRITES))?;
             admin.query(setup)?;
-            let mut holder = Client::connect(&cluster.endpoint())?;
-            holder.query("BEGIN; LOCK TABLE lock_of IN ACCESS EXCLUSIVE MODE")?;
-            let mut client = match setup.contains("POLICY") {
-                true => Client::connect_as(&cluster.endpoint(), "ann")?,
-                false => Client::connect(&cluster.endpoint())?,
-            };
+            let role = if setup.contains("POLICY") { "ann" } else { "postgres" };
+            let mut client = Client::connect_as(&cluster.endpoint(), role)?;
             if !begin.is_empty() {
                 client.query(begin)?;
             }
-            client.send_bytes(&conversation::messages(&format!("Q {query}"))?)?;
-            std::thread::sleep(Duration::from_millis(200));
-            admin.query(change)?;
-            holder.query("COMMIT")?;
-            let mut said = Vec::new();
-            while !said.last().is_some_and(|line: &String| line.starts_with("ReadyForQuery")) {
-                said.push(conversation::told(&client.receive()?)?);
-            }
+            let said = behind_a_lock(&cluster, client, query, &mut admin, change)?;
             let what = format!("{begin} {query} beside {change}");
             ensure!(said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
             ensure!(refused_rightly(&said), "{what}: {said:#?}");
@@ -767,17 +798,9 @@ fn who_changes_the_schema_does_not_fire_an_event_trigger_that_was_made_meanwhile
             }
             admin.query(&fires("et", WRITES))?;
             admin.query(setup)?;
-            let mut holder = Client::connect(&cluster.endpoint())?;
-            holder.query("BEGIN; LOCK TABLE lock_of IN ACCESS EXCLUSIVE MODE")?;
-            let mut client = Client::connect(&cluster.endpoint())?;
-            client.send_bytes(&conversation::messages("Q ALTER TABLE lock_of ADD c int")?)?;
-            std::thread::sleep(Duration::from_millis(200));
-            admin.query(change)?;
-            holder.query("COMMIT")?;
-            let mut said = Vec::new();
-            while !said.last().is_some_and(|line: &String| line.starts_with("ReadyForQuery")) {
-                said.push(conversation::told(&client.receive()?)?);
-            }
+            let client = Client::connect(&cluster.endpoint())?;
+            let waits = "ALTER TABLE lock_of ADD c int";
+            let said = behind_a_lock(&cluster, client, waits, &mut admin, change)?;
             let what = format!("{change}, beside a harmless one: {harmless}");
             ensure!(said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
             ensure!(refused_rightly(&said), "{what}: {said:#?}");

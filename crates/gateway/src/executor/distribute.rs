@@ -65,6 +65,10 @@ fn may_become(from: &Placement, to: &DistributeBy, step: Step) -> bool {
     }
 }
 
+fn is_at_home_already(relation: &Relation, wanted: &DistributeBy) -> bool {
+    relation.placement == Placement::Home && *wanted == DistributeBy::Home
+}
+
 /// The catalog for code that runs while rows of these tables travel: code that reads them must not
 /// run, for it cannot be said which of their rows it would find.
 fn as_if_home<'a>(catalog: &Catalog, moving: impl Iterator<Item = &'a Redistribution>) -> Catalog {
@@ -187,9 +191,7 @@ impl Executor<'_> {
             done.push(words(&relation, by));
             tables.push((table, by, relation));
         }
-        tables.retain(|(_, by, relation)| {
-            !(relation.placement == Placement::Home && **by == DistributeBy::Home)
-        });
+        tables.retain(|(_, by, relation)| !is_at_home_already(relation, by));
         // Refuses the impossible before any session has to wait.
         let mut moving = Vec::new();
         for (table, by, relation) in tables {
@@ -241,6 +243,7 @@ impl Executor<'_> {
         for (table, by) in wanted {
             tables.push((self.table_named(table).await?, *by));
         }
+        tables.retain(|(relation, by)| !is_at_home_already(relation, by));
         self.keep_rights(tables.iter().map(|(table, _)| table.oid)).await?;
         let at_home = tables
             .iter()

@@ -359,11 +359,11 @@ impl NodeConnection {
         self.is_half_way = true;
     }
 
-    /// Whether an error came in the middle of messages that no Sync followed yet, or may still come. That may have
-    /// been a `statement_timeout` that ran out while the server waited for the next message: of that the server
-    /// says ReadyForQuery at once, and does not skip what follows. So it is not known how many answers will come.
+    /// Whether an error came in the middle of messages that no Sync followed yet. That may have been a
+    /// `statement_timeout` that ran out while the server waited for the next message: of that the server says
+    /// ReadyForQuery at once, and does not skip what follows. So it is not known how many answers will come.
     pub fn is_out_of_step(&self) -> bool {
-        self.is_out_of_step || self.is_half_way
+        self.is_out_of_step
     }
 
     /// A mark has been written, to which answers are read and thrown away.

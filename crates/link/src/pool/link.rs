@@ -397,7 +397,9 @@ impl Link {
     /// Where it is not known how many answers are still to come, what follows is to be told from them.
     fn put_mark_if_needed(&mut self) {
         let is_between = self.unread.iter().all(|it| *it == Unread::Abandoned);
-        if is_between && self.connection.is_out_of_step() {
+        let may_have_failed = !self.unread.is_empty() && self.connection.is_half_way();
+        if is_between && (may_have_failed || self.connection.is_out_of_step()) {
+            self.forget_unnamed();
             put_query(self.connection.outgoing(), "");
             self.connection.note_mark();
             self.unread.push_back(Unread::Mark);

@@ -46,6 +46,8 @@ enum Item {
     Made(u32),
     /// A relation's rows are looked at.
     Rows(u32),
+    /// A query of a relation is planned.
+    Planned(u32),
     /// Statements of these kinds are made on a relation.
     Written(u32, u8),
     /// Code reads a relation, and may write it, by name.
@@ -299,6 +301,7 @@ impl<'a> Search<'a> {
                 Item::Seen(oid) => self.type_parts(oid, path, false),
                 Item::Made(oid) => self.type_parts(oid, path, true),
                 Item::Rows(oid) => self.rows(oid, path),
+                Item::Planned(oid) => self.planned(oid, path),
                 Item::Written(oid, events) => self.written(oid, events, path),
                 // What is to be looked at has been added with it.
                 Item::Named(..) => (),
@@ -644,22 +647,43 @@ impl<'a> Search<'a> {
         }
         for attached in code.attached.get(&relation).into_iter().flatten() {
             match attached.kind {
-                AttachedKind::Policy | AttachedKind::Index => self.add_attached(attached, path),
+                AttachedKind::Policy => self.add_attached(attached, path),
                 // The statement reads what its view reads.
                 AttachedKind::View => self.uses(&attached.uses, path, None),
                 _ => (),
+            }
+        }
+        self.push(Item::Planned(relation), path);
+    }
+
+    /// What a server computes to plan a query: what is constant in expressions of indexes and in checks.
+    fn planned(&mut self, relation: u32, path: Path) {
+        let code = self.code;
+        for attached in code.attached.get(&relation).into_iter().flatten() {
+            if matches!(attached.kind, AttachedKind::Index | AttachedKind::Check) {
+                self.add_attached(attached, path);
+            }
+        }
+        for child in code.written_with.get(&relation).into_iter().flatten() {
+            if child.is_child() {
+                self.push(Item::Planned(child.relation), path);
             }
         }
     }
 
     fn written(&mut self, relation: u32, events: u8, path: Path) {
         let code = self.code;
+        // A foreign key is checked by queries of the other table.
+        for referred in code.referred_by(relation) {
+            self.push(Item::Planned(referred), path);
+        }
         for attached in code.attached.get(&relation).into_iter().flatten() {
             if attached.runs_for(events) {
                 self.add_attached(attached, path);
             }
         }
         for other in code.written_with.get(&relation).into_iter().flatten() {
+            self.push(Item::Planned(other.relation), path);
             if other.by & events != 0 {
                 let event = if other.is_child() { events } else { other.as_event };
                 self.push(Item::Written(other.relation, event), path);
@@ -767,14 +791,14 @@ impl<'a> Search<'a> {
                 self.push(Item::Function(*oid), path);
             }
         }
-        for oid in code.type_names.get(&name.name).into_iter().flatten() {
-            let Some(of) = code.types.get(oid) else { continue };
+        for oid in code.types_named(&name.name) {
+            let Some(of) = code.types.get(&oid) else { continue };
             if of.row_of.is_some() && !name.typed {
                 continue;
             }
             let is_visible = name.before.is_none() && self.sees(path, &of.schema);
             if is_visible || may_be_schema(&of.schema) {
-                self.push(Item::Made(*oid), path);
+                self.push(Item::Made(oid), path);
             }
         }
         let may_be_built_in = name.before.as_deref().is_none_or(|before| before == "pg_catalog");

@@ -356,6 +356,21 @@ impl Code {
         }
     }
 
+    /// Types of this name, or of whose arrays it is the name: that begins with underscores.
+    pub(crate) fn types_named(&self, name: &str) -> impl Iterator<Item = u32> {
+        let element = name.trim_start_matches('_');
+        let of_arrays = (element.len() < name.len()).then(|| self.type_names.get(element));
+        let all = [self.type_names.get(name), of_arrays.flatten()];
+        all.into_iter().flatten().flatten().copied()
+    }
+
+    /// Tables that the foreign keys of this one refer to.
+    pub(crate) fn referred_by(&self, relation: u32) -> impl Iterator<Item = u32> {
+        let refers = move |other: &WrittenWith| other.relation == relation && !other.is_child();
+        let all = self.written_with.iter();
+        all.filter(move |(_, others)| others.iter().any(refers)).map(|(referred, _)| *referred)
+    }
+
     /// The function with this number.
     pub fn function(&self, oid: u32) -> Option<&FunctionCode> {
         self.functions.get(&oid)

@@ -52,7 +52,11 @@ impl Words {
         let operators = self.operators.iter();
         let operators =
             operators.map(|(schema, name)| (schema.as_deref(), Called::Operator, &**name));
-        let all = functions.chain(columns).chain(types).chain(operators);
+        // Types by the names of their arrays.
+        let arrays = self.names.iter().filter(|name| name.name.starts_with('_'));
+        let arrays = arrays
+            .map(|name| (name.before.as_deref(), Called::Type, name.name.trim_start_matches('_')));
+        let all = functions.chain(columns).chain(types).chain(arrays).chain(operators);
         all.map(|(schema, called, name)| (schema, (called, name)))
     }
 }

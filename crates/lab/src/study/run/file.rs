@@ -924,6 +924,33 @@ mod tests {
     }
 
     #[test]
+    fn faults_are_of_what_there_is_and_end_with_the_run() {
+        let with = |fault: &str| LEAST.replace("[load]", "[load]\nseconds = 9") + fault;
+        let kill = "[[faults]]\nkind = 'kill'\nnode = 2\nat_s = 3\nlasts_s = 1.5\n";
+        let reset = "[[faults]]\nkind = 'reset'\nat_s = 5\n";
+        let file = RunFile::from_toml(&with(&format!("{kill}{reset}"))).unwrap();
+        assert_eq!(
+            file.faults_in_words(),
+            "node 2 killed at 3 s, back at 4.5 s, connections to the server reset at 5 s"
+        );
+        let is_there = |link: Option<Stretch>| link.is_some_and(|link| link.rtt_ms() == 0.0);
+        assert!(is_there(file.distances().unwrap().clients), "what is reset is behind a link");
+        for (fault, named) in [
+            (kill.replace("node = 2", "node = 4"), "faults.node"),
+            (kill.replace("node = 2\n", ""), "faults.node"),
+            (kill.replace("lasts_s = 1.5\n", ""), "faults.lasts_s"),
+            (kill.replace("at_s = 3", "at_s = 8"), "faults: over"),
+            (kill.replace("kill", "trip"), "trip"),
+            (format!("{kill}{kill}"), "faults: one at a time"),
+            (format!("{reset}lasts_s = 1"), "faults.lasts_s"),
+            (format!("{reset}standby = true"), "faults.standby"),
+        ] {
+            let said = refusal(&with(&fault));
+            assert!(said.contains(named), "{named}: {said}");
+        }
+    }
+
+    #[test]
     fn a_profile_deals_the_nodes_out() {
         let far = "[distances]\nprofile = 'three-continents'\n[load]";
         let distances = RunFile::from_toml(&LEAST.replace("[load]", far)).unwrap().distances();
