@@ -36,21 +36,24 @@ const LOOK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A permanent object that depends on a temporary function or type, if there is one. A type stands for its domain's
 /// constraints and its casts.
-const TEMPORARY_CODE_IN_USE: &str = r"
-WITH temporary AS MATERIALIZED (
-    SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname LIKE 'pg\_temp\_%'
-), code (class, object) AS MATERIALIZED (
-    SELECT 'pg_catalog.pg_proc'::pg_catalog.regclass, p.oid FROM pg_catalog.pg_proc AS p
-    WHERE p.pronamespace IN (SELECT t.oid FROM temporary AS t)
-    UNION ALL SELECT 'pg_catalog.pg_operator'::pg_catalog.regclass, o.oid FROM pg_catalog.pg_operator AS o
-    WHERE o.oprnamespace IN (SELECT t.oid FROM temporary AS t)
-    UNION ALL SELECT 'pg_catalog.pg_type'::pg_catalog.regclass, y.oid FROM pg_catalog.pg_type AS y
-    WHERE y.typnamespace IN (SELECT t.oid FROM temporary AS t)
-)
+const TEMPORARY_CODE_IN_USE: &str = "
 SELECT pg_catalog.pg_describe_object(d.classid, d.objid, d.objsubid)
-FROM code AS c JOIN pg_catalog.pg_depend AS d ON d.refclassid = c.class AND d.refobjid = c.object
+FROM pg_catalog.pg_namespace AS n
+CROSS JOIN LATERAL (
+    SELECT 'pg_catalog.pg_proc'::pg_catalog.regclass::pg_catalog.oid AS class, p.oid AS object
+    FROM pg_catalog.pg_proc AS p WHERE p.pronamespace OPERATOR(pg_catalog.=) n.oid
+    UNION ALL SELECT 'pg_catalog.pg_operator'::pg_catalog.regclass::pg_catalog.oid, o.oid
+    FROM pg_catalog.pg_operator AS o WHERE o.oprnamespace OPERATOR(pg_catalog.=) n.oid
+    UNION ALL SELECT 'pg_catalog.pg_type'::pg_catalog.regclass::pg_catalog.oid, y.oid
+    FROM pg_catalog.pg_type AS y WHERE y.typnamespace OPERATOR(pg_catalog.=) n.oid
+    ) AS c
+JOIN pg_catalog.pg_depend AS d ON d.refclassid OPERATOR(pg_catalog.=) c.class
+    AND d.refobjid OPERATOR(pg_catalog.=) c.object
 CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, d.objsubid) AS i
-WHERE d.deptype = 'n' AND i.identity NOT LIKE '%pg\_temp%' LIMIT 1";
+WHERE pg_catalog.starts_with(n.nspname::pg_catalog.text, 'pg_temp_')
+    AND d.deptype OPERATOR(pg_catalog.=) 'n'
+    AND pg_catalog.strpos(i.identity, 'pg_temp') OPERATOR(pg_catalog.=) 0
+LIMIT 1";
 
 impl Executor<'_> {
     /// `call`: the parameters of the query that a table is made of. Other statements have none, and
