@@ -390,14 +390,13 @@ impl Link {
         if self.awaited {
             self.unread.push_back(Unread::Abandoned);
         }
-        self.put_mark_if_needed();
+        self.put_mark_if_needed(self.connection.is_half_way());
         self.awaited = true;
     }
 
     /// Where it is not known how many answers are still to come, what follows is to be told from them.
-    fn put_mark_if_needed(&mut self) {
+    fn put_mark_if_needed(&mut self, may_have_failed: bool) {
         let is_between = self.unread.iter().all(|it| *it == Unread::Abandoned);
-        let may_have_failed = !self.unread.is_empty() && self.connection.is_half_way();
         if is_between && (may_have_failed || self.connection.is_out_of_step()) {
             self.forget_unnamed();
             put_query(self.connection.outgoing(), "");
@@ -535,7 +534,7 @@ impl Link {
     /// From here on messages of a client's flight are written for the node.
     pub fn begin_flight(&mut self) {
         if !self.is_in_flight {
-            self.put_mark_if_needed();
+            self.put_mark_if_needed(false);
         }
         self.is_in_flight = true;
     }
