@@ -244,6 +244,9 @@ impl Executor<'_> {
             tables.push((self.table_named(table).await?, *by));
         }
         tables.retain(|(relation, by)| !is_at_home_already(relation, by));
+        if tables.is_empty() {
+            return Ok(());
+        }
         self.keep_rights(tables.iter().map(|(table, _)| table.oid)).await?;
         let at_home = tables
             .iter()

@@ -23,7 +23,8 @@ use std::time::Duration;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::frontend::{
-    Arguments, Target, put_bind, put_close, put_describe, put_execute, put_parse, put_sync,
+    Arguments, Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse,
+    put_sync,
 };
 
 use crate::client::failure::Failure;
@@ -192,7 +193,7 @@ impl Executor<'_> {
             let types = link.types_here(&types);
             let out = link.connection().outgoing();
             put_parse(out, "", text, &types);
-            link.connection().put_flush();
+            put_flush(out);
             link.connection().flush().await?;
         }
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
@@ -257,7 +258,7 @@ impl Executor<'_> {
             let link = self.tx.links.at(node);
             let out = link.connection().outgoing();
             put_bind(out, "", "", arguments);
-            link.connection().put_flush();
+            put_flush(out);
             link.connection().flush().await?;
         }
         Ok(())

@@ -277,7 +277,10 @@ pub(super) async fn read_rows(
     let refused_before = link.settle().await?;
     let mut failure: Option<Failure> = None;
     loop {
-        let frame = link.connection().next_frame().await?;
+        let Some(frame) = link.connection().take_frame()? else {
+            link.connection().read_more().await?;
+            continue;
+        };
         match frame.tag() {
             b'D' if failure.is_none() => failure = take(&decode_data_row(&frame)?).err(),
             b'E' => {

@@ -68,9 +68,7 @@ impl Session {
             link.residue.values |= is_behind;
             // Which names with a dot unseen code has set may be unknown.
             link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
-            let connection = link.connection();
-            let is_out_of_step = connection.is_out_of_step() || connection.is_half_way();
-            if link.is_broken() || link.is_spoiled() || is_out_of_step || link.has_seen_parts {
+            if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
                 continue;
             }
             if !link.is_quiet() {

@@ -21,7 +21,7 @@ pub use credentials::{Credentials, Has};
 pub use dial::cancel;
 pub use endpoint::{Endpoint, Endpoints};
 pub use error::{LOOK_THERE, NodeError, UNKNOWN_OUTCOME, unknown_outcome};
-pub use node_connection::{ASK_MOMENT, Follows, HIDE_PARAMETERS, NodeConnection, put_statement};
+pub use node_connection::{ASK_MOMENT, HIDE_PARAMETERS, NodeConnection, put_statement};
 pub use reading::{
     Misreading, SETTINGS_OF_READING, is_refused_setting, may_mean_more, refused_default,
 };

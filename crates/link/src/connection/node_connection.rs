@@ -10,15 +10,13 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::timeout;
 use tutti_settings::Address;
 use tutti_sql::catalog::NodeId;
-use tutti_wire::backend::{TransactionStatus, put_ready_for_query};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, WireError, take_frame};
 use tutti_wire::frontend::{
-    Arguments, put_bind, put_copy_fail, put_execute, put_flush, put_parse, put_query, put_sync,
-    put_terminate,
+    Arguments, put_bind, put_copy_fail, put_execute, put_parse, put_query, put_sync, put_terminate,
 };
 use tutti_wire::startup::put_startup;
 
@@ -38,12 +36,6 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 const NOTICES_BYTES_MAX: usize = 4 << 20;
 /// How long one of several hosts may take to accept a login.
 const HOST_PATIENCE: Duration = Duration::from_secs(3);
-/// How long after an error a server may take until it is ready, where it may have stopped to listen.
-const READY_PATIENCE: Duration = Duration::from_secs(5);
-/// EmptyQueryResponse.
-const EMPTY_QUERY: u8 = b'I';
-/// ReadyForQuery.
-const READY: u8 = b'Z';
 
 /// When the transaction began, to the microsecond, whatever the session has set. No two transactions of one
 /// server process begin at the same time.
@@ -67,15 +59,6 @@ pub fn put_statement(out: &mut BytesMut, sql: &str, values: Vec<Option<Bytes>>) 
     put_bind(out, "", "", &Arguments { values, ..Arguments::default() });
     put_execute(out, "", 0);
     put_sync(out);
-}
-
-/// What is still to be read of what was sent.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Follows {
-    /// An answer up to ReadyForQuery.
-    Answer,
-    /// Answers to messages of a flight without a Sync.
-    Error,
 }
 
 /// An open connection to a node, authenticated, its startup messages read.
@@ -103,14 +86,6 @@ pub struct NodeConnection {
     misreading: Option<Misreading>,
     /// See [`NodeConnection::note_own_commit`].
     commits_itself: bool,
-    /// Messages of the extended protocol were sent, and no Sync that has been answered.
-    is_half_way: bool,
-    /// An error came in the middle of such messages: see [`NodeConnection::is_out_of_step`].
-    is_out_of_step: bool,
-    /// Since when its ReadyForQuery is waited for after such an error and all that was sent.
-    ready_due_since: Option<Instant>,
-    /// That error.
-    last_error: Option<Box<ErrorFields>>,
     /// Why the gateway has ended it.
     ended_for: Option<Box<ErrorFields>>,
     broken: bool,
@@ -187,10 +162,6 @@ impl NodeConnection {
             moment: None,
             misreading: None,
             commits_itself: false,
-            is_half_way: false,
-            is_out_of_step: false,
-            ready_due_since: None,
-            last_error: None,
             ended_for: None,
             broken: false,
         };
@@ -348,76 +319,9 @@ impl NodeConnection {
         &mut self.outgoing
     }
 
-    /// Appends Flush: what was written before is answered, and no Sync follows yet.
-    pub fn put_flush(&mut self) {
-        put_flush(&mut self.outgoing);
-        self.is_half_way = true;
-    }
-
-    /// What is being written has no Sync of its own.
-    pub fn note_half_way(&mut self) {
-        self.is_half_way = true;
-    }
-
-    /// Whether an error came in the middle of messages that no Sync followed yet. That may have been a
-    /// `statement_timeout` that ran out while the server waited for the next message: of that the server says
-    /// ReadyForQuery at once, and does not skip what follows. So it is not known how many answers will come.
-    pub fn is_out_of_step(&self) -> bool {
-        self.is_out_of_step
-    }
-
-    /// A mark has been written, to which answers are read and thrown away.
-    pub fn note_mark(&mut self) {
-        (self.is_out_of_step, self.is_half_way) = (false, false);
-    }
-
-    /// Whether messages were sent that no answered Sync follows.
-    pub fn is_half_way(&self) -> bool {
-        self.is_half_way
-    }
-
-    /// After an error of which it is not known whether the server skips what was sent behind it: throws all its
-    /// answers away, so that this error is the next one, of what `follows`. In a transaction block, which has failed.
-    ///
-    /// Errors: the connection is lost.
-    pub async fn come_into_step(
-        &mut self,
-        error: &ErrorFields,
-        follows: Option<Follows>,
-    ) -> Result<(), NodeError> {
-        // If this is dropped before its end, nobody knows where it is.
-        let was_broken = std::mem::replace(&mut self.broken, true);
-        put_sync(&mut self.outgoing);
-        put_query(&mut self.outgoing, "");
-        self.flush().await?;
-        self.finish_mark().await?;
-        self.broken = was_broken;
-        let mut said = BytesMut::new();
-        if follows.is_some() {
-            error.put(&mut said, b'E');
-        }
-        if follows == Some(Follows::Answer) {
-            put_ready_for_query(&mut said, TransactionStatus::Failed);
-        }
-        said.extend_from_slice(&self.incoming);
-        self.incoming = said;
-        Ok(())
-    }
-
-    /// Reads to the answer of an empty query, and throws away what comes before that.
-    pub async fn finish_mark(&mut self) -> Result<(), NodeError> {
-        while self.next_frame().await?.tag() != EMPTY_QUERY {}
-        while self.next_frame().await?.tag() != READY {}
-        self.note_mark();
-        Ok(())
-    }
-
     /// Sends everything written so far. Meanwhile all that the node sends is read into memory, so
     /// that a node that blocks because its answers are not read does not block us forever.
     pub async fn flush(&mut self) -> Result<(), NodeError> {
-        if !self.outgoing.is_empty() {
-            self.ready_due_since = None;
-        }
         while !self.outgoing.is_empty() || self.stream.holds_output() {
             let written = match self.outgoing.is_empty() {
                 true => self.stream.try_flush().map(|()| None),
@@ -465,19 +369,7 @@ impl NodeConnection {
             if self.try_read()? {
                 return Ok(());
             }
-            if !(self.is_half_way && self.is_out_of_step) {
-                self.stream.readable().await.map_err(|error| self.lost(error))?;
-                continue;
-            }
-            // A server that has stopped to listen until a Sync that was never sent says nothing more.
-            let since = *self.ready_due_since.get_or_insert_with(Instant::now);
-            match timeout_at(since + READY_PATIENCE, self.stream.readable()).await {
-                Ok(ready) => ready.map_err(|error| self.lost(error))?,
-                Err(_) => {
-                    self.ended_for = self.ended_for.take().or_else(|| self.last_error.take());
-                    return Err(self.lost(io::ErrorKind::TimedOut.into()));
-                }
-            }
+            self.stream.readable().await.map_err(|error| self.lost(error))?;
         }
     }
 
@@ -491,12 +383,7 @@ impl NodeConnection {
     pub fn take_frame(&mut self) -> Result<Option<Frame>, WireError> {
         let Some(frame) = take_frame(&mut self.incoming)? else { return Ok(None) };
         match frame.tag() {
-            b'E' if self.is_half_way => {
-                self.is_out_of_step = true;
-                self.last_error = ErrorFields::decode(&frame).ok().map(Box::new);
-            }
-            READY => {
-                (self.is_half_way, self.ready_due_since) = (false, None);
+            b'Z' => {
                 self.status = frame.body().first().copied().unwrap_or_default();
                 if self.status == b'I' {
                     self.moment = None;

@@ -13,13 +13,12 @@ use tutti_sql::plan::Residue;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
-use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query};
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
 
 use super::backends::{Backend, Backends, Workers};
 use super::{Known, SessionState, Slot};
 use crate::connection::{
-    ASK_MOMENT, Follows, HIDE_PARAMETERS, Misreading, NodeConnection, NodeError, Rows,
-    put_statement,
+    ASK_MOMENT, HIDE_PARAMETERS, Misreading, NodeConnection, NodeError, Rows, put_statement,
 };
 use crate::seals::Seals;
 use crate::translation::{FIRST_NORMAL_OID, OidMaps, PublishedOids};
@@ -44,8 +43,6 @@ enum Unread {
     Begun,
     /// Of a look between the analysis of a statement and the statement, likewise.
     Looked,
-    /// Of an empty query, before which nobody knows how many answers come.
-    Mark,
 }
 
 /// What all links of a gateway share.
@@ -336,7 +333,7 @@ impl Link {
     /// that waits for several nodes must know which of them is running the statement.
     pub fn put_begin(&mut self, sql: &str) {
         self.put_begin_before(sql);
-        self.connection.put_flush();
+        put_flush(self.connection.outgoing());
     }
 
     /// The same before a statement of this node alone: the answer comes with the statement's.
@@ -347,7 +344,6 @@ impl Link {
         put_parse(out, "", sql, &[]);
         put_bind(out, "", "", &Arguments::default());
         put_execute(out, "", 0);
-        self.connection.note_half_way();
         self.unread.push_back(Unread::Begun);
     }
 
@@ -390,19 +386,7 @@ impl Link {
         if self.awaited {
             self.unread.push_back(Unread::Abandoned);
         }
-        self.put_mark_if_needed(self.connection.is_half_way());
         self.awaited = true;
-    }
-
-    /// Where it is not known how many answers are still to come, what follows is to be told from them.
-    fn put_mark_if_needed(&mut self, may_have_failed: bool) {
-        let is_between = self.unread.iter().all(|it| *it == Unread::Abandoned);
-        if is_between && (may_have_failed || self.connection.is_out_of_step()) {
-            self.forget_unnamed();
-            put_query(self.connection.outgoing(), "");
-            self.connection.note_mark();
-            self.unread.push_back(Unread::Mark);
-        }
     }
 
     /// The answer has been read to ReadyForQuery: what was sent is committed, or is not.
@@ -425,11 +409,9 @@ impl Link {
             self.connection.flush().await?;
         }
         while let Some(unread) = self.unread.front().copied() {
-            let is_half_way = self.connection.is_half_way();
             let read = match unread {
                 Unread::Begun => self.finish_begin().await,
                 Unread::Looked => self.connection.finish_execute().await,
-                Unread::Mark => self.connection.finish_mark().await,
                 Unread::Silent | Unread::Abandoned => {
                     self.connection.finish_query().await.map(drop)
                 }
@@ -437,17 +419,6 @@ impl Link {
             self.unread.pop_front();
             match (read, unread) {
                 (Err(error), _) if self.connection.is_broken() => return Err(error),
-                (Err(NodeError::Refused(error)), Unread::Silent) if is_half_way => {
-                    self.spoiled = true;
-                    // It may be a timeout of BEGIN's that came late: then the server skips all up to a Sync.
-                    self.unread.clear();
-                    let follows = match (self.is_in_flight, self.awaited) {
-                        (true, _) => Some(Follows::Error),
-                        (false, true) => Some(Follows::Answer),
-                        (false, false) => None,
-                    };
-                    self.connection.come_into_step(&error, follows).await?;
-                }
                 (Err(error), Unread::Silent) => {
                     self.spoiled = true;
                     self.refused.get_or_insert(error);
@@ -455,7 +426,7 @@ impl Link {
                 (Err(error), Unread::Looked) => {
                     self.refused.get_or_insert(error);
                 }
-                (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun | Unread::Mark) => (),
+                (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }
         }
         // What a client's flight has sent behind these is not answered by them.
@@ -533,9 +504,6 @@ impl Link {
 
     /// From here on messages of a client's flight are written for the node.
     pub fn begin_flight(&mut self) {
-        if !self.is_in_flight {
-            self.put_mark_if_needed(false);
-        }
         self.is_in_flight = true;
     }
 
@@ -559,11 +527,7 @@ impl Link {
 
     /// Whether the next statement can be sent, and the next answer is its own.
     pub fn is_ready(&self) -> bool {
-        self.is_quiet()
-            && self.refused.is_none()
-            && !self.spoiled
-            && !self.connection.is_out_of_step()
-            && !self.is_broken()
+        self.is_quiet() && self.refused.is_none() && !self.spoiled && !self.is_broken()
     }
 
     /// Runs the gateway's own query and returns all rows of all statements.

@@ -11,7 +11,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend;
 use tutti_wire::frontend::{
-    Arguments, Target, put_bind, put_close, put_execute, put_parse, put_sync,
+    Arguments, Target, put_bind, put_close, put_execute, put_flush, put_parse, put_sync,
 };
 
 use super::due::{Expect, Undo};
@@ -167,7 +167,7 @@ impl Session {
         if let Some(node) = self.pipeline.node {
             self.may_flush(node)?;
             if let Some(link) = self.tx.links.get_mut(&node) {
-                link.connection().put_flush();
+                put_flush(link.connection().outgoing());
                 link.connection().flush().await?;
             }
         }
@@ -380,7 +380,7 @@ impl Session {
                     let link = self.tx.links.at(&node);
                     crate::executor::pump_copy_data(&mut self.client, link, false).await?;
                     let link = self.tx.links.at(&node);
-                    link.connection().put_flush();
+                    put_flush(link.connection().outgoing());
                     link.connection().flush().await?;
                 }
                 (b'C' | b'I' | b's', Expect::Execute) => {
