@@ -573,7 +573,8 @@ fn what_runs_as_another_role_is_read_as_that_means_it() -> Result<()> {
 
 /// What a domain checks is run wherever one of its values is made: by defaults of arguments and of other domains, by
 /// what computes indexes and partitions, for OUT parameters, for states of aggregates, by input functions that are
-/// called by name; so is what compares the ends of ranges.
+/// called by name, and by literals that a view or a function has; so is what compares the ends of ranges, and what is
+/// constant in indexes, which a server computes to plan or to build.
 #[test]
 fn code_behind_types_is_not_run_unasked() -> Result<()> {
     let cluster = start()?;
@@ -670,13 +671,28 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
              CREATE TABLE hd (v int REFERENCES w) DISTRIBUTE BY HOME; CREATE INDEX ON hd ((cmp(5, 4) + v))",
             "DELETE FROM w",
         ),
+        ("CREATE INDEX ON x ((cmp(5, 4) + v))", "SELECT count(*) FROM x WHERE v = 0"),
+        ("CREATE INDEX ON x ((cmp(5, 4) + v))", "SELECT v FROM x WHERE k = 1 FOR UPDATE"),
+        (
+            "CREATE INDEX ON x ((cmp(5, 4) + v)); CREATE TABLE w (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)",
+            "ALTER TABLE w ADD FOREIGN KEY (k) REFERENCES x",
+        ),
+        ("CREATE INDEX ON x ((cmp(5, 4) + v))", "TRUNCATE x"),
+        ("CREATE INDEX ON x ((cmp(5, 4) + v))", "ALTER TABLE x ALTER v SET NOT NULL"),
+        ("CREATE INDEX ON h ((cmp(5, 4) + v))", "TRUNCATE h"),
+        ("CREATE INDEX ON h ((cmp(5, 4) + v))", "CREATE TABLE w (LIKE h INCLUDING ALL)"),
+        ("SELECT 1", "CREATE VIEW w AS SELECT '{5}'::_dm"),
+        ("SELECT 1", "CREATE TABLE w (q dm[] DEFAULT '{5}')"),
+        ("SELECT 1", "CREATE FUNCTION fa() RETURNS _dm LANGUAGE sql AS $$ SELECT '{5}'::_dm $$"),
+        ("CREATE TEMP TABLE w (q dm)", "INSERT INTO w VALUES ('5')"),
+        ("CREATE TEMP TABLE w (q dm[])", "INSERT INTO w VALUES ('{5}')"),
         ("SELECT 1", "SELECT rng(1, 5)"),
         ("SELECT 1", "SELECT '[1,5)'::rng"),
         ("SELECT 1", "SELECT count(*) FROM x WHERE rng(1, 5) @> rng(v, v + 1)"),
     ] {
         admin.query(
             "DROP TABLE IF EXISTS h, pt, hd, child, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
-             DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
+             DROP VIEW IF EXISTS w; DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
         )?;
         admin.query("DROP DOMAIN IF EXISTS d1, dm CASCADE; DROP TYPE IF EXISTS rng CASCADE")?;
         admin.query(&check(""))?;

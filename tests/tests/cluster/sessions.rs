@@ -4,7 +4,7 @@
 //! Most cases give the gateway one connection per node (`size = 1`), so that every statement of one
 //! session is served by the connection that another session used just before.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -647,6 +647,52 @@ fn what_is_told_of_a_setting_has_happened() -> Result<()> {
     })?;
     ensure!(0 < told[0], "done and refused: {told:?}");
     Ok(())
+}
+
+/// nothing stays open.
+#[test]
+fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
+    const SESSIONS: usize = 16;
+    const TURNS: usize = 400;
+    let cluster = start(2, PoolConfig::default())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO t SELECT generate_series(1, 40)")?;
+    let (endpoint, timed_out) = (cluster.endpoint(), AtomicU32::new(0));
+    thread::scope(|scope| -> Result<()> {
+        let session = |number: usize| -> Result<()> {
+            let mut client = Client::connect(&endpoint)?;
+            for turn in 0..TURNS {
+                let limit_ms = [0, 1, 1, 3][(turn + number) % 4];
+                let told = client.simple(&format!("SET statement_timeout = {limit_ms}"), b"")?;
+                let in_block = turn % 3 == 0;
+                if in_block {
+                    client.simple("BEGIN", b"")?;
+                }
+                let sql = format!("SELECT count(*) + {turn} FROM t");
+                let answer = client.simple(&sql, b"")?;
+                match answer.error() {
+                    None => ensure!(
+                        answer.to_string().contains(&(40 + turn).to_string()),
+                        "{sql}: {answer}, after {told}"
+                    ),
+                    Some(error) => {
+                        ensure!(error.sqlstate() == "57014", "{sql}: {error:?}");
+                        timed_out.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                if in_block {
+                    client.simple("ROLLBACK", b"")?;
+                }
+            }
+            Ok(())
+        };
+        let sessions: Vec<_> =
+            (0..SESSIONS).map(|number| scope.spawn(move || session(number))).collect();
+        sessions.into_iter().try_for_each(|session| session.join().expect("no panic"))
+    })?;
+    ensure!(0 < timed_out.into_inner(), "no statement took longer than a millisecond");
+    client.query("SET lock_timeout = '10s'; LOCK TABLE t IN ACCESS EXCLUSIVE MODE").map(drop)
 }
 
 /// What is bound to a connection, or may be, is not lost by cancel requests that meet the beginning or the

@@ -79,6 +79,11 @@ const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
              WHERE y.oid IN (o.oprcom, o.oprnegate))),
         (SELECT string_agg(p.amproc::oid::text, ' ') FROM pg_amop m
          JOIN pg_amproc p ON p.amprocfamily = m.amopfamily AND p.amproc::oid >= 16384
+         WHERE m.amopopr = o.oid),
+        -- Servers derive others of the family from one that a query has.
+        (SELECT string_agg(DISTINCT x.oprcode::oid::text, ' ') FROM pg_amop m
+         JOIN pg_amop s ON s.amopfamily = m.amopfamily
+         JOIN pg_operator x ON x.oid = s.amopopr AND x.oprcode::oid >= 16384
          WHERE m.amopopr = o.oid))
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 

@@ -377,8 +377,9 @@ BEGIN
         SELECT c.oid, c.relname FROM pg_class c WHERE c.relnamespace = own AND (
             c.relkind = 'v' OR c.relhasrules
             OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
-            OR EXISTS (SELECT FROM pg_attribute a JOIN type_with_code t
-                ON a.atttypid IN (t.oid, t.typarray) WHERE a.attrelid = c.oid)
+            -- Of types that others use, too, the code may change any time.
+            OR EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON a.atttypid IN (t.oid, t.typarray)
+                WHERE a.attrelid = c.oid AND t.oid >= 16384 AND t.typtype IN ('d', 'r', 'm', 'c'))
             OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass
                 AND d.refobjid = c.oid AND d.classid = ANY (ARRAY['pg_attrdef', 'pg_constraint',
                     'pg_class']::regclass[]::oid[])

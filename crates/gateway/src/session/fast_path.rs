@@ -306,7 +306,7 @@ impl Session {
             return None;
         }
         if joins {
-            link.put_begin_before(&self.tx.transaction.begin_sql(Entrance::default()));
+            link.put_begin(&self.tx.transaction.begin_sql(Entrance::default()));
             self.tx.transaction.used.insert(node);
             self.tx.transaction.record(node, flight.access);
             self.tx.activity.note_nodes(self.tx.transaction.nodes.len());

@@ -192,11 +192,13 @@ impl TransactionContext {
         let sql = match joins {
             true => {
                 let begin = transaction.begin_sql(entrance);
-                match must_outlive && link.is_quiet() {
-                    true => link.begin_at_once(&begin).await?,
-                    false => link.put_begin(&begin),
+                let catch_up = transaction.catch_up_sql(entrance);
+                if !must_outlive || !link.is_quiet() {
+                    link.put_begin_answered(&begin, &catch_up);
+                    return Ok(());
                 }
-                transaction.catch_up_sql(entrance)
+                link.begin_at_once(&begin).await?;
+                catch_up
             }
             false => entrance.to_sql(),
         };

@@ -13,7 +13,7 @@ use tutti_sql::plan::Residue;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
-use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query};
 
 use super::backends::{Backend, Backends, Workers};
 use super::{Known, SessionState, Slot};
@@ -329,15 +329,8 @@ impl Link {
     /// Appends BEGIN. It is sent with whatever is flushed next, which does not run without it: a statement
     /// sent after a BEGIN with an answer of its own would run, and commit, even where BEGIN has failed, as
     /// it does when a cancel request arrives at that moment. So BEGIN is sent by the extended protocol
-    /// without Sync: if it fails, the node skips what follows. Its answer comes immediately, for a caller
-    /// that waits for several nodes must know which of them is running the statement.
+    /// without Sync: if it fails, the node skips what follows. Its answer comes with the next statement's.
     pub fn put_begin(&mut self, sql: &str) {
-        self.put_begin_before(sql);
-        put_flush(self.connection.outgoing());
-    }
-
-    /// The same before a statement of this node alone: the answer comes with the statement's.
-    pub fn put_begin_before(&mut self, sql: &str) {
         self.begin();
         self.awaited = false;
         let out = self.connection.outgoing();
@@ -345,6 +338,17 @@ impl Link {
         put_bind(out, "", "", &Arguments::default());
         put_execute(out, "", 0);
         self.unread.push_back(Unread::Begun);
+    }
+
+    /// The same, and a silent query after it, which may be empty: both are answered immediately, for a caller
+    /// that waits for several nodes must know which of them is running the statement.
+    ///
+    /// Flush would not do. A `statement_timeout` that runs out at the very end of BEGIN is reported when the
+    /// next message is read. If that is Flush, the node skips what follows up to a Sync, simple queries too,
+    /// which are then never answered; a simple query fails in its place, with the one answer that is due.
+    pub fn put_begin_answered(&mut self, sql: &str, silent: &str) {
+        self.put_begin(sql);
+        self.put_silent(silent);
     }
 
     /// Begins a transaction, and waits until it has begun: if it is refused, the connection is unchanged.

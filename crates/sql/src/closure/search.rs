@@ -124,6 +124,35 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Adds what a server runs to analyse a text, without executing it: it reads constants, as values of types that
+    /// the text names, or of arguments of functions or columns of tables.
+    pub(crate) fn analysed(&mut self, text: &str) {
+        let Ok(tokens) = crate::statement::tokens::scan(text) else {
+            return self.opaque("this statement", "cannot be read");
+        };
+        let is_constant = |token| matches!(token, Token::Sconst | Token::Usconst);
+        if !tokens.iter().any(|token| is_constant(token.token)) {
+            return;
+        }
+        let words = words_of(&tokens);
+        self.mark_words(&words, SESSION);
+        let code = self.code;
+        for name in &words.names {
+            for oid in self.types_meant(name, SESSION) {
+                self.push(Item::Made(oid), SESSION);
+            }
+            for function in self.functions_meant(name, SESSION) {
+                for of in code.functions.get(&function).into_iter().flat_map(|it| &it.types) {
+                    self.push(Item::Made(*of), SESSION);
+                }
+            }
+            if let Some(relation) = self.relation_named(name.before.as_deref(), &name.name, SESSION)
+            {
+                self.make_rows(&relation);
+            }
+        }
+    }
+
     /// Adds what a text means to another role, the owner of a table.
     pub(crate) fn text_of_owner(&mut self, text: &str) {
         let Ok(tokens) = crate::statement::tokens::scan(text) else { return };
@@ -197,6 +226,11 @@ impl<'a> Search<'a> {
     pub(crate) fn write(&mut self, relation: &Arc<Relation>, events: u8) {
         self.push(Item::Written(relation.oid, events), SESSION);
         self.make_rows(relation);
+    }
+
+    /// Adds what a server computes of a table to plan a query of it, or to build or prove something about it.
+    pub(crate) fn plan(&mut self, relation: u32) {
+        self.push(Item::Planned(relation), SESSION);
     }
 
     /// Adds what runs where rows of a relation are read from their text.
@@ -778,34 +812,44 @@ impl<'a> Search<'a> {
         if name.before.as_deref().is_some_and(|before| before.starts_with("pg_temp")) {
             self.opaque(of.unwrap_or("this statement"), "uses temporary objects");
         }
-        let may_be_schema = |schema: &str| name.before.as_deref() == Some(schema);
-        for oid in code.function_names.get(&name.name).into_iter().flatten() {
-            let Some(function) = code.functions.get(oid) else { continue };
-            let is_visible = self.sees(path, &function.schema);
-            // `t.f` calls f if t has no such column.
-            let is_column_like = name.before.is_some() && function.takes_one && is_visible;
-            let is_meant = may_be_schema(&function.schema)
-                || is_column_like
-                || (name.before.is_none() && name.called && is_visible);
-            if is_meant {
-                self.push(Item::Function(*oid), path);
-            }
+        for oid in self.functions_meant(name, path) {
+            self.push(Item::Function(oid), path);
         }
-        for oid in code.types_named(&name.name) {
-            let Some(of) = code.types.get(&oid) else { continue };
-            if of.row_of.is_some() && !name.typed {
-                continue;
-            }
-            let is_visible = name.before.is_none() && self.sees(path, &of.schema);
-            if is_visible || may_be_schema(&of.schema) {
-                self.push(Item::Made(oid), path);
-            }
+        for oid in self.types_meant(name, path) {
+            self.push(Item::Made(oid), path);
         }
         let may_be_built_in = name.before.as_deref().is_none_or(|before| before == "pg_catalog");
         if name.called && may_be_built_in {
             let class = code.built_in.of_name(&name.name);
             self.built_in(&name.name, class, of);
         }
+    }
+
+    fn functions_meant(&self, name: &Name, path: Path) -> Vec<u32> {
+        let code = self.code;
+        let all = code.function_names.get(&name.name).into_iter().flatten();
+        let are_meant = |oid: &&u32| {
+            let Some(function) = code.functions.get(oid) else { return false };
+            let is_visible = self.sees(path, &function.schema);
+            // `t.f` calls f if t has no such column.
+            let is_column_like = name.before.is_some() && function.takes_one && is_visible;
+            name.before.as_deref() == Some(&function.schema)
+                || is_column_like
+                || (name.before.is_none() && name.called && is_visible)
+        };
+        all.filter(are_meant).copied().collect()
+    }
+
+    fn types_meant(&self, name: &Name, path: Path) -> Vec<u32> {
+        let code = self.code;
+        let is_meant = |oid: &u32| {
+            code.types.get(oid).is_some_and(|of| {
+                let is_visible = name.before.is_none() && self.sees(path, &of.schema);
+                (of.row_of.is_none() || name.typed)
+                    && (is_visible || name.before.as_deref() == Some(&of.schema))
+            })
+        };
+        code.types_named(&name.name).filter(is_meant).collect()
     }
 
     /// A call of a built-in function, in the statement itself where `of` is `None`.

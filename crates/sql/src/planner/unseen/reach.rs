@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableType, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
+    AlterTableType, CreateFunctionStmt, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
 };
 
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
@@ -130,6 +130,15 @@ fn names_things(tree: &NodeEnum) -> bool {
 }
 
 fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mut Search<'_>) {
+    if computes_of_tables(tree) {
+        add_planned(tree, context, search);
+    }
+    if is_analysed_only(tree) {
+        search.analysed(text);
+    }
+    if let NodeEnum::CreateFunctionStmt(create) = tree {
+        bodies_analysed(create).for_each(|body| search.analysed(body));
+    }
     let inner = match tree {
         NodeEnum::SelectStmt(_)
         | NodeEnum::InsertStmt(_)
@@ -282,6 +291,123 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
     if let Some(tree) = inner {
         search.text(text);
         add_tree(tree, context, search);
+    }
+}
+
+/// Whether it changes the schema in a way that makes a server scan, build or compare something of the tables
+/// that it names: then what is constant in their checks and indexes is computed. Others must work for a client
+/// that wants to get rid of such code.
+fn computes_of_tables(tree: &NodeEnum) -> bool {
+    match tree {
+        NodeEnum::CreateStmt(_)
+        | NodeEnum::IndexStmt(_)
+        | NodeEnum::ReindexStmt(_)
+        | NodeEnum::ClusterStmt(_) => true,
+        NodeEnum::AlterTableStmt(alter) => alter.cmds.iter().any(|command| {
+            let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { return false };
+            matches!(
+                command.subtype(),
+                AlterTableType::AtAddColumn
+                    | AlterTableType::AtSetNotNull
+                    | AlterTableType::AtSetExpression
+                    | AlterTableType::AtAddIndex
+                    | AlterTableType::AtAddConstraint
+                    | AlterTableType::AtAddIndexConstraint
+                    | AlterTableType::AtValidateConstraint
+                    | AlterTableType::AtAlterColumnType
+                    | AlterTableType::AtSetLogged
+                    | AlterTableType::AtSetUnLogged
+                    | AlterTableType::AtSetAccessMethod
+                    | AlterTableType::AtAddInherit
+                    | AlterTableType::AtAttachPartition
+                    | AlterTableType::AtDetachPartition
+            )
+        }),
+        _ => false,
+    }
+}
+
+/// Whether it stores expressions or queries, or may: the server analyses them, and executes none.
+fn is_analysed_only(tree: &NodeEnum) -> bool {
+    matches!(
+        tree,
+        NodeEnum::ViewStmt(_)
+            | NodeEnum::CreateStmt(_)
+            | NodeEnum::CreateForeignTableStmt(_)
+            | NodeEnum::AlterTableStmt(_)
+            | NodeEnum::CreatePolicyStmt(_)
+            | NodeEnum::AlterPolicyStmt(_)
+            | NodeEnum::RuleStmt(_)
+            | NodeEnum::CreateTrigStmt(_)
+            | NodeEnum::CreateDomainStmt(_)
+            | NodeEnum::AlterDomainStmt(_)
+            | NodeEnum::CreateStatsStmt(_)
+            | NodeEnum::DefineStmt(_)
+            | NodeEnum::CreatePublicationStmt(_)
+            | NodeEnum::AlterPublicationStmt(_)
+    ) || matches!(tree, NodeEnum::CreateFunctionStmt(create)
+        if create.sql_body.is_some() || create.parameters.iter().any(has_default))
+}
+
+fn has_default(parameter: &Node) -> bool {
+    matches!(inner(Some(parameter)), Some(NodeEnum::FunctionParameter(it)) if it.defexpr.is_some())
+}
+
+/// Bodies that a server analyses when the function is made: those in SQL.
+fn bodies_analysed(create: &CreateFunctionStmt) -> impl Iterator<Item = &str> {
+    let is_sql = option(&create.options, "language")
+        .and_then(option_text)
+        .is_some_and(|language| language.eq_ignore_ascii_case("sql"));
+    let body = option(&create.options, "as").filter(|_| is_sql);
+    let parts = body.and_then(|it| inner(it.arg.as_deref())).and_then(|it| match it {
+        NodeEnum::List(parts) => Some(&parts.items),
+        _ => None,
+    });
+    parts.into_iter().flatten().filter_map(|part| match inner(Some(part)) {
+        Some(NodeEnum::String(text)) => Some(text.sval.as_str()),
+        _ => None,
+    })
+}
+
+/// Adds what a server computes of the tables that a change of the schema names, and of those above them.
+fn add_planned(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
+    for_each_table(tree, &mut |range| {
+        let Some(relation) = context.relation(range) else { return };
+        search.plan(relation.oid);
+        for above in context.catalog.code.above(relation.oid) {
+            search.plan(above);
+        }
+    });
+}
+
+/// Calls `visit` for the tables that a change of a table, or of an index, names.
+fn for_each_table(tree: &NodeEnum, visit: &mut dyn FnMut(&RangeVar)) {
+    let parts = |nodes: &[Node], visit: &mut dyn FnMut(&RangeVar)| {
+        for part in nodes.iter().filter_map(|node| node.node.as_ref()) {
+            for_each_table(part, visit);
+        }
+    };
+    match tree {
+        NodeEnum::RangeVar(range) => visit(range),
+        NodeEnum::CreateStmt(create) => {
+            parts(&create.inh_relations, visit);
+            parts(&create.table_elts, visit);
+        }
+        NodeEnum::AlterTableStmt(alter) => {
+            alter.relation.iter().for_each(&mut *visit);
+            parts(&alter.cmds, visit);
+        }
+        NodeEnum::AlterTableCmd(command) => {
+            inner(command.def.as_deref()).into_iter().for_each(|def| for_each_table(def, visit));
+        }
+        NodeEnum::TableLikeClause(like) => like.relation.iter().for_each(visit),
+        NodeEnum::PartitionCmd(partition) => partition.name.iter().for_each(visit),
+        NodeEnum::ColumnDef(column) => parts(&column.constraints, visit),
+        NodeEnum::Constraint(constraint) => constraint.pktable.iter().for_each(visit),
+        NodeEnum::IndexStmt(index) => index.relation.iter().for_each(visit),
+        NodeEnum::ReindexStmt(reindex) => reindex.relation.iter().for_each(visit),
+        NodeEnum::ClusterStmt(cluster) => cluster.relation.iter().for_each(visit),
+        _ => (),
     }
 }
 
@@ -455,12 +581,13 @@ fn add_indexes_that(
 }
 
 /// Adds the triggers that TRUNCATE fires on a table, its partitions and, if it `cascades`, on those that
-/// refer to it.
+/// refer to it, and their indexes, which are built anew.
 fn add_truncate(table: u32, cascades: bool, context: &Context<'_>, search: &mut Search<'_>) {
     let code = &context.catalog.code;
     let (mut found, mut next) = (vec![table], 0);
     while let Some(table) = found.get(next).copied() {
         next += 1;
+        search.plan(table);
         let triggers = code.attached_to(table).iter();
         triggers
             .filter(|it| it.kind == AttachedKind::Trigger && it.runs_for(events::TRUNCATE))

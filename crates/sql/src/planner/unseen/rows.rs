@@ -87,6 +87,28 @@ pub(crate) fn refuse_unsafe_code(
     ))
 }
 
+/// Refuses to read a table of several nodes where each of them would run code to plan that: it computes what is
+/// constant in indexes and checks, whatever the statement then does with the rows.
+pub(super) fn refuse_unsafe_planning(
+    relation: &Arc<Relation>,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if !relation.placement.is_distributed() {
+        return Ok(());
+    }
+    let mut search = Search::new(context.catalog, context.scope, Writing::Row);
+    search.plan(relation.oid);
+    search.finish().opaque.map_or(Ok(()), |reason| {
+        Err(Refusal::unsupported(
+            format!("reading {} would run code of its checks or indexes", relation.sql_name()),
+            format!(
+                "Each node that has a part of the rows computes what is constant there: {reason}."
+            ),
+            hint(&reason, "row"),
+        ))
+    })
+}
+
 /// The object of a relation's whose code is opaque, or what is written with it.
 fn culprit(relation: &Arc<Relation>, fired: u8, context: &Context<'_>) -> String {
     let code = &context.catalog.code;

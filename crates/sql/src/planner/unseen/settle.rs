@@ -11,7 +11,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::Node;
 
 use super::reach::fires_event_triggers;
-use super::rows::refuse_transit;
+use super::rows::{refuse_transit, refuse_unsafe_planning};
 use super::wording::{hint, refusal};
 use crate::catalog::{Catalog, NameScope};
 use crate::closure::{Reach, Reason, Search, Writing};
@@ -21,6 +21,7 @@ use crate::plan::{
     NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, Unseen,
 };
 use crate::planner::context::Context;
+use crate::planner::mentions;
 use crate::refusal::Refusal;
 use crate::statement::{Statement, holds};
 use crate::walk;
@@ -81,6 +82,11 @@ pub(crate) fn settle(
              these a server can be kept from telling what code has touched.",
             "Leave these settings alone in functions and beside them.",
         ));
+    }
+    if reach.opaque.is_some() {
+        for relation in mentions::with_targets(&statement.tree, context).relations.values() {
+            refuse_unsafe_planning(relation, context)?;
+        }
     }
     let unseen = Unseen {
         reason: reach.opaque.as_ref().map(ToString::to_string),
