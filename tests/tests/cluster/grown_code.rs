@@ -684,15 +684,15 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
         ("SELECT 1", "CREATE VIEW w AS SELECT '{5}'::_dm"),
         ("SELECT 1", "CREATE TABLE w (q dm[] DEFAULT '{5}')"),
         ("SELECT 1", "CREATE FUNCTION fa() RETURNS _dm LANGUAGE sql AS $$ SELECT '{5}'::_dm $$"),
-        ("CREATE TEMP TABLE w (q dm)", "INSERT INTO w VALUES ('5')"),
-        ("CREATE TEMP TABLE w (q dm[])", "INSERT INTO w VALUES ('{5}')"),
+        ("CREATE TEMP TABLE one (q dm)", "INSERT INTO one VALUES ('5')"),
+        ("CREATE TEMP TABLE many (q dm[])", "INSERT INTO many VALUES ('{5}')"),
         ("SELECT 1", "SELECT rng(1, 5)"),
         ("SELECT 1", "SELECT '[1,5)'::rng"),
         ("SELECT 1", "SELECT count(*) FROM x WHERE rng(1, 5) @> rng(v, v + 1)"),
     ] {
         admin.query(
             "DROP TABLE IF EXISTS h, pt, hd, child, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
-             DROP VIEW IF EXISTS w; DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
+             DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
         )?;
         admin.query("DROP DOMAIN IF EXISTS d1, dm CASCADE; DROP TYPE IF EXISTS rng CASCADE")?;
         admin.query(&check(""))?;
