@@ -652,12 +652,12 @@ fn what_is_told_of_a_setting_has_happened() -> Result<()> {
 /// nothing stays open.
 #[test]
 fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
-    const SESSIONS: usize = 16;
+    const SESSIONS: usize = 30;
     const TURNS: usize = 400;
     let cluster = start(2, PoolConfig::default())?;
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
-    client.query("INSERT INTO t SELECT generate_series(1, 40)")?;
+    client.query("INSERT INTO t SELECT generate_series(1, 3000)")?;
     let (endpoint, timed_out) = (cluster.endpoint(), AtomicU32::new(0));
     thread::scope(|scope| -> Result<()> {
         let session = |number: usize| -> Result<()> {
@@ -669,11 +669,12 @@ fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
                 if in_block {
                     client.simple("BEGIN", b"")?;
                 }
-                let sql = format!("SELECT count(*) + {turn} FROM t");
+                let from = ["t", "t a JOIN t b USING (id)"][turn / 2 % 2];
+                let sql = format!("SELECT count(*) + {turn} FROM {from}");
                 let answer = client.simple(&sql, b"")?;
                 match answer.error() {
                     None => ensure!(
-                        answer.to_string().contains(&(40 + turn).to_string()),
+                        answer.to_string().contains(&(3000 + turn).to_string()),
                         "{sql}: {answer}, after {told}"
                     ),
                     Some(error) => {
