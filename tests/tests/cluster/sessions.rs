@@ -649,7 +649,8 @@ fn what_is_told_of_a_setting_has_happened() -> Result<()> {
     Ok(())
 }
 
-/// nothing stays open.
+/// A `statement_timeout` that runs out at the very end of a message is reported where the next one is read, which the
+/// server then skips: each statement is answered all the same, with its own answer or with 57014, and nothing stays open.
 #[test]
 fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
     const SESSIONS: usize = 30;
