@@ -268,6 +268,9 @@ pub struct NameScope {
     /// Names by which a statement may run code of this session's temporary objects: triggers, checks,
     /// types, functions, views. The catalog does not know them.
     pub temporary_code: Vec<String>,
+    /// Users' types of columns of temporary relations, by the relations' names and as node 1 numbers them. The
+    /// catalog knows what code these have.
+    pub temporary_types: Vec<(String, u32)>,
 }
 
 impl NameScope {

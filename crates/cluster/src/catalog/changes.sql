@@ -153,7 +153,7 @@ BEGIN
         UNION ALL SELECT 'pg_class'::regclass, i.indexrelid, i.indrelid, 'index',
             i.indexrelid::regclass::text, 15, false, concat(i.indexprs::text, i.indpred::text), all_built_in, NULL
         FROM unnest(changed) AS o JOIN pg_index i ON i.indrelid = o
-        UNION ALL SELECT 'pg_class'::regclass, p.partrelid, p.partrelid, 'index', '', 15, false, NULL, NULL, NULL
+        UNION ALL SELECT 'pg_class'::regclass, p.partrelid, p.partrelid, 'index', '', 15, false, p.partexprs::text, NULL, NULL
         FROM unnest(changed) AS o JOIN pg_partitioned_table p ON p.partrelid = o
         UNION ALL SELECT 'pg_statistic_ext'::regclass, s.oid, s.stxrelid, 'statistics', s.stxname, 15, false,
             s.stxexprs::text, all_built_in, NULL
@@ -189,6 +189,17 @@ BEGIN
     JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE b.kind = 'rule' AND (r.ev_action::text NOT LIKE '({QUERY :commandType 7 %'
         OR r.ev_qual::text LIKE '%{SUBLINK %')
+    UNION ALL SELECT 'attached', b.relation::text, '0', b.kind, b.name, b.fired::text,
+        CASE WHEN b.changes THEN 't' ELSE 'f' END, 'c', '0', NULL, b.tree, NULL, NULL, NULL
+    FROM object b
+    WHERE b.classid = ANY (ARRAY['pg_class', 'pg_constraint', 'pg_statistic_ext']::regclass[]::oid[]) AND b.tree <> ''
+        AND EXISTS (SELECT FROM (SELECT x.refclassid, x.refobjid, x.deptype, x.objsubid FROM pg_depend x
+            WHERE x.classid = b.classid AND x.objid = b.objid OFFSET 0) AS d
+        WHERE d.refobjid >= 16384 AND CASE d.refclassid
+            WHEN 'pg_proc'::regclass THEN d.deptype <> 'e'
+            WHEN 'pg_operator'::regclass THEN d.deptype <> 'e'
+            WHEN 'pg_type'::regclass THEN d.deptype = 'n' AND (b.classid <> 'pg_class'::regclass OR d.objsubid = 0)
+            ELSE false END)
     UNION ALL SELECT DISTINCT 'literal', m[1], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM object b, regexp_matches(concat(b.tree, b.further),
         ':consttype (?:25|1042|1043) [^{}]*:constvalue \d+ \[ ([-0-9 ]+)\]', 'g') AS m
@@ -228,8 +239,8 @@ BEGIN
         (SELECT string_agg(a.atttypid::text, ' ') FROM pg_attribute a
             WHERE a.attrelid = c.oid AND NOT a.attisdropped),
         concat_ws(' ', t.typinput::oid, t.typreceive::oid, t.typmodin::oid),
-        concat_ws(' ', t.typoutput::oid, t.typsend::oid), c.oid::text,
-        NULL, NULL, NULL, NULL, NULL
+        concat_ws(' ', t.typoutput::oid, t.typsend::oid), c.oid::text, 'f',
+        NULL, NULL, NULL, NULL
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o AND c.relkind <> 'c'
     JOIN pg_type t ON t.oid = c.reltype AND t.typtype = 'c' JOIN pg_namespace n ON n.oid = t.typnamespace
     WHERE n.nspname <> 'tutti' AND (EXISTS (SELECT FROM pg_attribute a

@@ -16,6 +16,7 @@ use tutti_sql::closure::{
     OperatorCode, TypeCode, Use, WrittenWith, events, names_accounting,
 };
 
+use super::folding::folds_code;
 use super::rows::Answer;
 use crate::error::GatewayError;
 
@@ -96,7 +97,7 @@ const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
     concat_ws(' ', t.typinput::oid, t.typreceive::oid, t.typmodin::oid, r.rngcanonical::oid,
         r.rngsubdiff::oid),
     concat_ws(' ', t.typoutput::oid, t.typsend::oid),
-    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END
+    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END, t.typtype = 'd'
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_range r ON r.rngtypid = t.oid
@@ -181,6 +182,19 @@ UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'f', 
 FROM object o JOIN built_in b ON b.classid = o.classid AND b.objid = o.objid
 UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, '', 0, NULL, NULL
 FROM object o WHERE o.kind = 'trigger'
+-- How the server keeps what it plans with, where that may run code.
+UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'c', 0, NULL, s.tree
+FROM object o JOIN (
+    SELECT 'pg_class'::regclass, indexrelid, concat(indexprs::text, indpred::text) FROM pg_index
+        WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+    UNION ALL SELECT 'pg_class'::regclass, partrelid, partexprs::text FROM pg_partitioned_table
+        WHERE partexprs IS NOT NULL
+    UNION ALL SELECT 'pg_constraint'::regclass, oid, conbin::text FROM pg_constraint
+        WHERE contype = 'c' AND conrelid <> 0
+    UNION ALL SELECT 'pg_statistic_ext'::regclass, oid, stxexprs::text FROM pg_statistic_ext
+        WHERE stxexprs IS NOT NULL
+    ) AS s (classid, objid, tree) ON s.classid = o.classid AND s.objid = o.objid
+WHERE EXISTS (SELECT FROM edge e WHERE e.classid = o.classid AND e.objid = o.objid)
 -- A rule that does more than leaving something out runs statements, be it over its own table, or over
 -- none, whose rows are the client's.
 UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'r', c.oid, n.nspname,
@@ -216,7 +230,7 @@ const EVENT_TRIGGERS: &str =
     "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";
 
 /// Texts with a dot in what is stored as a tree, as byte values: of policies, views and rules,
-/// triggers, defaults, constraints, indexes, statistics and arguments.
+/// triggers, defaults, constraints, indexes, partition keys, statistics and arguments.
 const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     SELECT concat(polqual::text, polwithcheck::text) FROM pg_policy
     UNION ALL SELECT concat(ev_qual::text, ev_action::text) FROM pg_rewrite WHERE ev_class >= 16384
@@ -226,6 +240,7 @@ const LITERALS: &str = r"SELECT DISTINCT m[1] FROM (
     UNION ALL SELECT typdefaultbin::text FROM pg_type WHERE typdefaultbin IS NOT NULL
     UNION ALL SELECT concat(indexprs::text, indpred::text) FROM pg_index
         WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
+    UNION ALL SELECT partexprs::text FROM pg_partitioned_table WHERE partexprs IS NOT NULL
     UNION ALL SELECT stxexprs::text FROM pg_statistic_ext WHERE stxexprs IS NOT NULL
     UNION ALL SELECT proargdefaults::text FROM pg_proc
         WHERE oid >= 16384 AND proargdefaults IS NOT NULL
@@ -362,6 +377,7 @@ pub(super) fn read(
             events: events::ALL,
             changes_row: false,
             uses: vec![Use::Function(event_triggers.number(row, 1)?)],
+            is_folded: false,
         });
     }
     for row in 0..literals.len() {
@@ -392,6 +408,7 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
             made: user_functions(5)?,
             defaults: Vec::new(),
             parts: numbers(types, row, 4)?,
+            is_domain: types.boolean(row, 8)?,
             row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
         };
         code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);
@@ -515,6 +532,7 @@ pub(super) fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), 
             events: answer.number(row, 4)?,
             changes_row: answer.boolean(row, 5)?,
             uses: used.into_iter().collect(),
+            is_folded: answer.text(row, 6)? == "c" && folds_code(answer.text(row, 9)?),
         };
         code.attach(answer.number(row, 0)?, attached);
     }

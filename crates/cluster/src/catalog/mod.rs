@@ -8,6 +8,7 @@
 pub mod changes;
 pub mod check;
 mod code;
+mod folding;
 mod functions;
 pub mod load;
 pub mod oids;

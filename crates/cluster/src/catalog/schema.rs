@@ -380,7 +380,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.table_rows, tutti.table_rows_as_owner, tutti.write_rows, tutti.held, tutti.shared_definitions,
     tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.serve, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
-    tutti.temporary_code, tutti.changed_relations, tutti.changed_oids, tutti.changes,
+    tutti.temporary_code, tutti.temporary_types, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.is_code, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,

@@ -377,9 +377,8 @@ BEGIN
         SELECT c.oid, c.relname FROM pg_class c WHERE c.relnamespace = own AND (
             c.relkind = 'v' OR c.relhasrules
             OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal)
-            -- Of types that others use, too, the code may change any time.
-            OR EXISTS (SELECT FROM pg_attribute a JOIN pg_type t ON a.atttypid IN (t.oid, t.typarray)
-                WHERE a.attrelid = c.oid AND t.oid >= 16384 AND t.typtype IN ('d', 'r', 'm', 'c'))
+            OR EXISTS (SELECT FROM pg_attribute a JOIN type_with_code t
+                ON a.atttypid IN (t.oid, t.typarray) WHERE a.attrelid = c.oid)
             OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass
                 AND d.refobjid = c.oid AND d.classid = ANY (ARRAY['pg_attrdef', 'pg_constraint',
                     'pg_class']::regclass[]::oid[])
@@ -396,3 +395,16 @@ BEGIN
     ORDER BY 1;
 END $tutti$;
 COMMENT ON FUNCTION tutti.temporary_code IS 'Names by which a statement may run code of this session''s temporary objects.';
+
+CREATE OR REPLACE FUNCTION tutti.temporary_types() RETURNS SETOF text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
+DECLARE
+    own oid := pg_my_temp_schema();
+BEGIN
+    IF own <> 0 THEN
+        RETURN QUERY SELECT DISTINCT concat(a.atttypid, ' ', c.relname)
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relnamespace = own AND c.relkind IN ('r', 'p', 'v', 'f') AND a.atttypid >= 16384 ORDER BY 1;
+    END IF;
+END $tutti$;
+COMMENT ON FUNCTION tutti.temporary_types IS 'Users'' types of columns of this session''s temporary relations: number, space, name of the relation.';

@@ -38,18 +38,25 @@ impl Executor<'_> {
                 self.insert_values(insert, (prefix, rows, suffix), text, call).await
             }
             InsertSource::Select { query, plan, columns, key, insert: template } => {
-                if !call.is_extended() {
+                let unseen = plan.unseen.as_deref().filter(|_| !self.tx.catalog.is_solo());
+                if let Some(unseen) = unseen {
+                    // What code the analysis runs (constants are read by it) is that of the query, too.
+                    self.begin_accounting(unseen, &plan.plan, text, call);
+                } else if !call.is_extended() {
                     // The parts that run below would report less than the whole: errors of analysis
                     // must be those of the client's own statement.
                     self.describe_text(text, &[]).await?;
                 }
-                let unseen = plan.unseen.as_deref().filter(|_| !self.tx.catalog.is_solo());
-                if let Some(unseen) = unseen {
-                    self.begin_accounting(unseen, &plan.plan, text, call);
-                }
                 let deal = Deal { relation: &insert.relation, columns, key: *key };
                 let inserted = async {
-                    let rows = self.query_rows(plan, query, call).await;
+                    let described = match unseen.is_some() && !call.is_extended() {
+                        true => self.describe_text(text, &[]).await.map(drop),
+                        false => Ok(()),
+                    };
+                    let rows = match described {
+                        Ok(()) => self.query_rows(plan, query, call).await,
+                        Err(error) => Err(error),
+                    };
                     let rows = self.finish_accounting(rows).await?;
                     self.insert_rows(&deal, template, &rows, insert, call).await
                 };

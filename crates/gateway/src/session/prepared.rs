@@ -155,6 +155,9 @@ impl Session {
 
     async fn prepare(&mut self, name: &str, types: &[String], text: &str) -> Result<(), Failure> {
         let oids = self.type_oids(types).await?;
+        if !self.tx.catalog.is_solo() {
+            planner::refuse_analysis(text, &self.tx.catalog, &self.tx.scope)?;
+        }
         // Node 1 analyses the statement, so that PREPARE fails where PostgreSQL's would.
         let (oids, columns) = self.executor().describe_text(text, &oids).await?;
         if self.tx.statements.contains_key(name) {

@@ -247,7 +247,8 @@ impl TransactionContext {
         let nodes: Vec<_> = self.links.keys().copied().collect();
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
-            match link.ask(BINDINGS).await {
+            let is_in_block = self.transaction.nodes.contains_key(&node);
+            match link.ask_unhurried(BINDINGS, is_in_block).await {
                 Ok(rows) => match rows.first().and_then(|rows| rows.text(0, 0)) {
                     Some(words) if !words.is_empty() => {
                         self.bindings.insert(node, words.to_owned());
@@ -283,6 +284,7 @@ impl TransactionContext {
             names.extend(self.settings.names().map(str::to_owned));
             names.extend(self.catalog.code.setting_names());
         }
+        let is_in_block = self.transaction.nodes.contains_key(&NodeId::HOME);
         let Some(home) = self.links.get_mut(&NodeId::HOME) else { return };
         let names: Vec<_> = names.iter().map(|name| quote_literal(name)).collect();
         let mut names = format!("ARRAY[{}]::pg_catalog.text[]", names.join(", "));
@@ -307,7 +309,7 @@ impl TransactionContext {
                      FROM pg_catalog.pg_roles AS r WHERE r.rolname OPERATOR(pg_catalog.=) session_user)) \
              FROM {sql} LEFT JOIN pg_catalog.pg_settings AS p ON p.name OPERATOR(pg_catalog.=) s.name"
         );
-        let rows = match home.ask(&sql).await {
+        let rows = match home.ask_unhurried(&sql, is_in_block).await {
             Ok(rows) => rows,
             // They are the session's nevertheless: no other connection has them until they are known.
             Err(error) => {

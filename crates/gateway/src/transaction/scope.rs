@@ -85,17 +85,19 @@ impl TransactionContext {
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval), \
                           pg_catalog.current_setting('tutti.commit', true); \
-                   SELECT * FROM tutti.temporary_code()";
+                   SELECT * FROM tutti.temporary_code(); \
+                   SELECT * FROM tutti.temporary_types()";
         // A transaction that has not reached any node need not be begun for this: SET TRANSACTION and LOCK
         // may still be its first statement.
-        let link = match self.transaction.nodes.is_empty() {
+        let is_in_block = !self.transaction.nodes.is_empty();
+        let link = match !is_in_block {
             true => self.link(NodeId::HOME).await?,
             false => {
                 self.takes_snapshot = true;
                 self.enlist(NodeId::HOME, Access::Read).await?
             }
         };
-        let mut rows = link.query(&format!("{NOTICE}; {sql}")).await?;
+        let mut rows = link.ask_unhurried(&format!("{NOTICE}; {sql}"), is_in_block).await?;
         if !rows.is_empty() {
             rows.remove(0);
         }
@@ -120,8 +122,16 @@ impl TransactionContext {
                     .collect()
             })
         };
-        let scope =
-            NameScope { search_path: names(0), temporary: names(1), temporary_code: names(3) };
+        let typed = |column: String| {
+            let (oid, relation) = column.split_once(' ')?;
+            Some((relation.to_owned(), oid.parse().ok()?))
+        };
+        let scope = NameScope {
+            search_path: names(0),
+            temporary: names(1),
+            temporary_code: names(3),
+            temporary_types: names(4).into_iter().filter_map(typed).collect(),
+        };
         self.scope_is_stale = false;
         self.settings_are_stale = false;
         self.scope_is_due = false;

@@ -266,6 +266,34 @@ impl Link {
         asked
     }
 
+    /// The same for queries that the client's `statement_timeout` must not end: they take as long as they take, and it
+    /// may be shorter. `is_in_block`: a transaction block is open there, which goes on with the timeout that it had.
+    pub async fn ask_unhurried(
+        &mut self,
+        sql: &str,
+        is_in_block: bool,
+    ) -> Result<Vec<Rows>, NodeError> {
+        // A timeout applies to each statement of a query by itself. One that is set in a block is its own until the end,
+        // or until what has set it is undone.
+        let unhurried = "SET LOCAL statement_timeout = 0";
+        let (sql, around) = match is_in_block {
+            true => (
+                format!(
+                    "SAVEPOINT tutti_asks; {unhurried}; {sql}; \
+                     ROLLBACK TO SAVEPOINT tutti_asks; RELEASE SAVEPOINT tutti_asks"
+                ),
+                (2, 2),
+            ),
+            // The end of the query is that of what it sets.
+            false => (format!("{unhurried}; {sql}"), (1, 0)),
+        };
+        let (before, behind) = around;
+        let mut answers = self.ask(&sql).await?;
+        answers.truncate(answers.len().saturating_sub(behind));
+        answers.drain(..before.min(answers.len()));
+        Ok(answers)
+    }
+
     /// Whether the connection can no longer be used.
     pub fn is_broken(&self) -> bool {
         self.connection.is_broken() || self.connection.misreading().is_some()

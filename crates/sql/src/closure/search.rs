@@ -17,8 +17,8 @@ use super::marks::{Seen, mark_of};
 use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
-    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, Name, Use, Words,
-    WrittenWith, certain_tokens, events, names_accounting, reads_uncounted, words_of,
+    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name, Use,
+    Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted, words_of,
 };
 
 /// Whose code is searched.
@@ -44,10 +44,12 @@ enum Item {
     Seen(u32),
     /// Such values are made.
     Made(u32),
+    /// A constant of the type is read where a text is analysed.
+    Read(u32),
     /// A relation's rows are looked at.
     Rows(u32),
-    /// A query of a relation is planned.
-    Planned(u32),
+    /// A query of a relation is planned; its indexes are built, perhaps.
+    Planned(u32, bool),
     /// Statements of these kinds are made on a relation.
     Written(u32, u8),
     /// Code reads a relation, and may write it, by name.
@@ -125,7 +127,7 @@ impl<'a> Search<'a> {
     }
 
     /// Adds what a server runs to analyse a text, without executing it: it reads constants, as values of types that
-    /// the text names, or of arguments of functions or columns of tables.
+    /// the text names, or of arguments of functions and operators, or of columns of tables.
     pub(crate) fn analysed(&mut self, text: &str) {
         let Ok(tokens) = crate::statement::tokens::scan(text) else {
             return self.opaque("this statement", "cannot be read");
@@ -139,17 +141,44 @@ impl<'a> Search<'a> {
         let code = self.code;
         for name in &words.names {
             for oid in self.types_meant(name, SESSION) {
-                self.push(Item::Made(oid), SESSION);
+                let is_array = name.listed || name.name.starts_with('_');
+                self.push(if is_array { Item::Made(oid) } else { Item::Read(oid) }, SESSION);
             }
             for function in self.functions_meant(name, SESSION) {
-                for of in code.functions.get(&function).into_iter().flat_map(|it| &it.types) {
-                    self.push(Item::Made(*of), SESSION);
-                }
+                self.arguments(function);
             }
             if let Some(relation) = self.relation_named(name.before.as_deref(), &name.name, SESSION)
             {
-                self.make_rows(&relation);
+                for column in &relation.columns {
+                    self.push(Item::Read(column.type_oid), SESSION);
+                }
             }
+        }
+        for operator in self.operators_meant(&words, SESSION) {
+            for used in code.operators.get(&operator).into_iter().flat_map(|it| &it.uses) {
+                if let Use::Function(function) = used {
+                    self.arguments(*function);
+                }
+            }
+        }
+    }
+
+    /// Adds what makes values that a function is given.
+    fn arguments(&mut self, function: u32) {
+        let code = self.code;
+        for of in code.functions.get(&function).into_iter().flat_map(|it| &it.types) {
+            self.push(Item::Read(*of), SESSION);
+        }
+    }
+
+    /// What reads a constant: a domain's is one of the type below it, which is checked when it is used.
+    fn read_constant(&mut self, oid: u32, path: Path) {
+        let code = self.code;
+        match code.types.get(&oid) {
+            Some(of) if of.is_domain => {
+                of.parts.iter().for_each(|below| self.push(Item::Read(*below), path));
+            }
+            _ => self.push(Item::Made(oid), path),
         }
     }
 
@@ -188,7 +217,7 @@ impl<'a> Search<'a> {
 
     /// Adds what the statement's text names of the session's temporary objects.
     pub(crate) fn temporary_code(&mut self, text: &str) {
-        if self.scope.temporary_code.is_empty() {
+        if self.scope.temporary_code.is_empty() && self.scope.temporary_types.is_empty() {
             return;
         }
         let Ok(tokens) = crate::statement::tokens::scan(text) else {
@@ -203,6 +232,11 @@ impl<'a> Search<'a> {
         if let Some(named) = named {
             self.opaque(&format!("the temporary object \"{named}\""), "may run code");
             self.reach.sets = true;
+        }
+        for (table, of) in &self.scope.temporary_types {
+            if words.names.iter().any(|word| word.name == *table) {
+                self.push(Item::Made(*of), SESSION);
+            }
         }
     }
 
@@ -229,8 +263,15 @@ impl<'a> Search<'a> {
     }
 
     /// Adds what a server computes of a table to plan a query of it, or to build or prove something about it.
-    pub(crate) fn plan(&mut self, relation: u32) {
-        self.push(Item::Planned(relation), SESSION);
+    pub(crate) fn plan(&mut self, relation: u32, builds: bool) {
+        self.push(Item::Planned(relation, builds), SESSION);
+    }
+
+    /// Adds what compares, casts or shows values of a relation's columns, and makes none.
+    pub(crate) fn see(&mut self, relation: &Relation) {
+        for column in &relation.columns {
+            self.push(Item::Seen(column.type_oid), SESSION);
+        }
     }
 
     /// Adds what runs where rows of a relation are read from their text.
@@ -334,8 +375,9 @@ impl<'a> Search<'a> {
                 }
                 Item::Seen(oid) => self.type_parts(oid, path, false),
                 Item::Made(oid) => self.type_parts(oid, path, true),
+                Item::Read(oid) => self.read_constant(oid, path),
                 Item::Rows(oid) => self.rows(oid, path),
-                Item::Planned(oid) => self.planned(oid, path),
+                Item::Planned(oid, builds) => self.planned(oid, builds, path),
                 Item::Written(oid, events) => self.written(oid, events, path),
                 // What is to be looked at has been added with it.
                 Item::Named(..) => (),
@@ -687,21 +729,69 @@ impl<'a> Search<'a> {
                 _ => (),
             }
         }
-        self.push(Item::Planned(relation), path);
+        self.push(Item::Planned(relation, false), path);
     }
 
-    /// What a server computes to plan a query: what is constant in expressions of indexes and in checks.
-    fn planned(&mut self, relation: u32, path: Path) {
+    /// What a server computes to plan a query: what is constant in expressions of indexes and statistics and in
+    /// checks, be it only when a function's body or the defaults of its arguments have taken its place.
+    fn planned(&mut self, relation: u32, builds: bool, path: Path) {
         let code = self.code;
         for attached in code.attached.get(&relation).into_iter().flatten() {
-            if matches!(attached.kind, AttachedKind::Index | AttachedKind::Check) {
-                self.add_attached(attached, path);
+            let is_planned_with = matches!(
+                attached.kind,
+                AttachedKind::Index | AttachedKind::Check | AttachedKind::Statistics
+            );
+            if !is_planned_with {
+                continue;
+            }
+            let is_computed =
+                attached.is_folded || attached.uses.iter().any(|used| self.may_be_replaced(used));
+            if is_computed && !self.is_declared_for_rows(attached) {
+                match builds {
+                    true => self.add_attached(attached, path),
+                    // As the role that reads.
+                    false => self.uses(&attached.uses, path, Some(&attached.in_words())),
+                }
+            }
+            for used in &attached.uses {
+                if let Use::Function(oid) = used {
+                    self.reach.calls.insert(*oid);
+                }
             }
         }
         for child in code.written_with.get(&relation).into_iter().flatten() {
             if child.is_child() {
-                self.push(Item::Planned(child.relation), path);
+                self.push(Item::Planned(child.relation, builds), path);
             }
+        }
+    }
+
+    /// Whether all that it calls was said to belong beside rows, wherever they are.
+    fn is_declared_for_rows(&self, attached: &Attached) -> bool {
+        attached.uses.iter().all(|used| match used {
+            Use::Function(oid) => self
+                .code
+                .functions
+                .get(oid)
+                .is_some_and(|function| function.declared == Some(Declaration::Row)),
+            _ => false,
+        })
+    }
+
+    /// Whether a server puts something else in the place of a call, with constants of its own: the body of a function
+    /// in SQL, or defaults of arguments. (What a function in another language refers to is in these.)
+    fn may_be_replaced(&self, used: &Use) -> bool {
+        let code = self.code;
+        match used {
+            Use::Function(oid) => {
+                let replaces = |it: &FunctionCode| it.body.is_sql() || !it.uses.is_empty();
+                FIRST_USER_OID <= *oid && code.functions.get(oid).is_none_or(replaces)
+            }
+            Use::Operator(oid) => code.operators.get(oid).is_none_or(|operator| {
+                let functions = operator.uses.iter();
+                functions.filter(|it| matches!(it, Use::Function(_))).any(|it| self.may_be_replaced(it))
+            }),
+            Use::Type(_) | Use::Relation(..) => false,
         }
     }
 
@@ -709,7 +799,7 @@ impl<'a> Search<'a> {
         let code = self.code;
         // A foreign key is checked by queries of the other table.
         for referred in code.referred_by(relation) {
-            self.push(Item::Planned(referred), path);
+            self.push(Item::Planned(referred, false), path);
         }
         for attached in code.attached.get(&relation).into_iter().flatten() {
             if attached.runs_for(events) {
@@ -717,7 +807,7 @@ impl<'a> Search<'a> {
             }
         }
         for other in code.written_with.get(&relation).into_iter().flatten() {
-            self.push(Item::Planned(other.relation), path);
+            self.push(Item::Planned(other.relation, false), path);
             if other.by & events != 0 {
                 let event = if other.is_child() { events } else { other.as_event };
                 self.push(Item::Written(other.relation, event), path);
@@ -747,7 +837,7 @@ impl<'a> Search<'a> {
     }
 
     fn add_attached(&mut self, attached: &Attached, path: Path) {
-        let name = format!("{} \"{}\"", attached.kind.word(), attached.name);
+        let name = attached.in_words();
         if attached.kind == AttachedKind::Rule && attached.uses.iter().any(is_relation) {
             self.opaque(&name, "runs a statement of its own");
         }
@@ -793,18 +883,24 @@ impl<'a> Search<'a> {
         for name in &words.names {
             self.name(name, path, of);
         }
+        for oid in self.operators_meant(words, path) {
+            self.push(Item::Operator(oid), path);
+        }
+    }
+
+    fn operators_meant(&self, words: &Words, path: Path) -> Vec<u32> {
         let code = self.code;
+        let mut found = Vec::new();
         for (schema, name) in &words.operators {
-            for oid in code.operator_names.get(name).into_iter().flatten() {
-                let is_meant = code.operators.get(oid).is_some_and(|operator| match schema {
+            let named = code.operator_names.get(name).into_iter().flatten();
+            found.extend(named.filter(|oid| {
+                code.operators.get(oid).is_some_and(|operator| match schema {
                     Some(schema) => *schema == operator.schema,
                     None => self.sees(path, &operator.schema),
-                });
-                if is_meant {
-                    self.push(Item::Operator(*oid), path);
-                }
-            }
+                })
+            }));
         }
+        found
     }
 
     fn name(&mut self, name: &Name, path: Path, of: Option<&str>) {

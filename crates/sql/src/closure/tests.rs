@@ -427,6 +427,7 @@ fn triggers_fire_through_children_and_foreign_keys() {
         events: events::DELETE,
         changes_row: false,
         uses: vec![Use::Function(f)],
+        is_folded: false,
     };
     world.code.attach(20_002, trigger);
     let with = |relation, by, as_event| super::WrittenWith {

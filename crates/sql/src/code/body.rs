@@ -141,6 +141,11 @@ impl PartialEq for Body {
 }
 
 impl Body {
+    /// Whether a server may put it in the place of a call.
+    pub(crate) fn is_sql(&self) -> bool {
+        self.language == "sql"
+    }
+
     /// Reads a function's body. `trusted`: PostgreSQL is told that it is IMMUTABLE, which for code in C
     /// is a superuser's word; `extension`: whose it is.
     pub fn of_function(language: &str, text: &str, trusted: bool, extension: Option<&str>) -> Self {

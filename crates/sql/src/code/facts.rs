@@ -59,9 +59,10 @@ fn sort(all: &mut [impl Debug]) {
 }
 
 fn facts_of_attached(to: &str, attached: &Attached) -> Vec<String> {
-    let Attached { kind, name, events, changes_row, uses } = attached;
-    let of =
-        |used: Option<&Use>| format!("{to} has {kind:?} {name} {events} {changes_row}: {used:?}");
+    let Attached { kind, name, events, changes_row, uses, is_folded } = attached;
+    let of = |used: Option<&Use>| {
+        format!("{to} has {kind:?} {name} {events} {changes_row} {is_folded}: {used:?}")
+    };
     uses.iter().map(|used| of(Some(used))).chain([of(None)]).collect()
 }
 

@@ -127,6 +127,8 @@ pub struct TypeCode {
     pub defaults: Vec<Use>,
     /// Types that it is made of.
     pub parts: Vec<u32>,
+    /// It is a domain: its values are read as those of the type that it is made of, and checked later.
+    pub is_domain: bool,
     /// The relation whose rows have this type.
     pub row_of: Option<u32>,
 }
@@ -194,9 +196,16 @@ pub struct Attached {
     pub changes_row: bool,
     /// What it refers to.
     pub uses: Vec<Use>,
+    /// A part of it is constant, and runs code: a server computes that to plan a query, or to build something.
+    pub is_folded: bool,
 }
 
 impl Attached {
+    /// As it is called in a message.
+    pub(crate) fn in_words(&self) -> String {
+        format!("{} \"{}\"", self.kind.word(), self.name)
+    }
+
     /// Whether statements of these kinds run it.
     pub fn runs_for(&self, fired: u8) -> bool {
         match self.kind {
@@ -392,7 +401,10 @@ impl Code {
         let same =
             |known: &&mut Attached| known.kind == attached.kind && known.name == attached.name;
         match all.iter_mut().find(same) {
-            Some(known) => known.uses.extend(attached.uses),
+            Some(known) => {
+                known.uses.extend(attached.uses);
+                known.is_folded |= attached.is_folded;
+            }
             None => all.push(attached),
         }
     }

@@ -20,6 +20,8 @@ pub(crate) struct Name {
     pub(crate) called: bool,
     /// It stands where a type may, and a table may not: after `::`, AS, or another name.
     pub(crate) typed: bool,
+    /// `[` or ARRAY follows: of a type, that makes it one of arrays.
+    pub(crate) listed: bool,
 }
 
 /// What a word may mean that calls code.
@@ -176,7 +178,9 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                 let word = word(&tokens[at]);
                 tokens[at].text == "::" || !(word.is_empty() || is_before_table(&word))
             });
-            words.names.insert(Name { before: qualifier, name, called, typed });
+            let after = text_at(Some(index + 1));
+            let listed = after == "[" || after.eq_ignore_ascii_case("array");
+            words.names.insert(Name { before: qualifier, name, called, typed, listed });
             continue;
         }
         let is_operator = match token.token {

@@ -211,6 +211,7 @@ fn code() -> Code {
         events: events::ALL,
         changes_row: false,
         uses: vec![Use::Function(20_004)],
+        is_folded: false,
     };
     code.attach(AUDITED, audit);
     code

@@ -64,6 +64,6 @@ pub use explain::explain_lines;
 pub use gather::is_read_alike;
 pub use unseen::{
     check_event_triggers, check_policies, fires_event_triggers, gathers_to_write, may_be_checked,
-    refuse_moving, refuse_transit, refuse_types, runs_script,
+    refuse_analysis, refuse_moving, refuse_transit, refuse_types, runs_script,
 };
 pub use utility::{are_constants, bind_arguments, name_parameters, say_queries};

@@ -235,6 +235,9 @@ impl Session {
         let planned = self.tx.plan(&parsed)?;
         // A server reads parameters where it runs the statement, which may run code of their types.
         tutti_sql::planner::refuse_types(&types, &self.tx.catalog, &self.tx.scope)?;
+        if planned.unseen.is_some() {
+            tutti_sql::planner::refuse_analysis(&parsed.text, &self.tx.catalog, &self.tx.scope)?;
+        }
         // So does its analysis by a node, which precedes execution.
         self.tx.takes_snapshot = takes_snapshot(&planned.plan);
         if let (Some(basis), Some(statement)) = (basis, self.tx.statements.get_mut(name)) {

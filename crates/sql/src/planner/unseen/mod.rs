@@ -11,7 +11,7 @@ mod settle;
 mod wording;
 
 pub(super) use reach::{calls_of, of_statement};
-pub use reach::{fires_event_triggers, runs_script};
+pub use reach::{fires_event_triggers, refuse_analysis, runs_script};
 pub use rows::{check_policies, may_be_checked, refuse_moving, refuse_transit, refuse_types};
 pub(super) use rows::{
     default_is_opaque, leaves_anything, refuse_opaque_default, refuse_unsafe_code,

@@ -9,14 +9,17 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableType, CreateFunctionStmt, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
+    AlterTableType, ConstrType, CreateFunctionStmt, DropBehavior, Node, ObjectType, RangeVar,
+    ReindexObjectType,
 };
 
-use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
+use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::{FIRES_EVENTS, Reach, Search, Writing};
 use crate::code::{Attached, AttachedKind, events};
 use crate::planner::context::Context;
+use crate::planner::sql_text::deparse_expression;
 use crate::planner::syntax::{has_into, option, option_text};
+use crate::refusal::Refusal;
 use crate::statement::{Statement, holds};
 use crate::walk;
 
@@ -40,6 +43,27 @@ pub(crate) fn of_statement(statement: &Statement, context: &Context<'_>) -> Reac
         search.temporary_code(&statement.text);
     }
     search.finish()
+}
+
+/// Refuses to let a server analyse a statement by itself, which is not asked what that did: the server reads constants,
+/// and code of their types may be more than node 1's.
+///
+/// Errors: 0A000.
+pub fn refuse_analysis(text: &str, catalog: &Catalog, scope: &NameScope) -> Result<(), Refusal> {
+    let mut search = Search::new(catalog, scope, Writing::Statement);
+    search.analysed(text);
+    let Some(reason) = search.finish().opaque else { return Ok(()) };
+    let mut search = Search::new(catalog, scope, Writing::Statement);
+    search.prove_home("");
+    search.analysed(text);
+    if search.finish().beyond_home.is_none() {
+        return Ok(());
+    }
+    Err(Refusal::unsupported(
+        format!("preparing this statement would run {}", reason.code),
+        format!("A constant in it is read then, by code of its type, which {}.", reason.does),
+        "Give the constant as a parameter, or execute the statement without preparing it.",
+    ))
 }
 
 /// What a statement of this reach calls, or may call by its words, with what runs beside the rows that it
@@ -136,8 +160,15 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
     if is_analysed_only(tree) {
         search.analysed(text);
     }
+    for folded in folded_in_new_tables(tree) {
+        search.text(&folded);
+    }
     if let NodeEnum::CreateFunctionStmt(create) = tree {
-        bodies_analysed(create).for_each(|body| search.analysed(body));
+        for body in bodies_analysed(create) {
+            // Its parameters stand outside of it.
+            search.analysed(body);
+            search.analysed(text);
+        }
     }
     let inner = match tree {
         NodeEnum::SelectStmt(_)
@@ -300,6 +331,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
 fn computes_of_tables(tree: &NodeEnum) -> bool {
     match tree {
         NodeEnum::CreateStmt(_)
+        | NodeEnum::CreateSchemaStmt(_)
         | NodeEnum::IndexStmt(_)
         | NodeEnum::ReindexStmt(_)
         | NodeEnum::ClusterStmt(_) => true,
@@ -334,6 +366,8 @@ fn is_analysed_only(tree: &NodeEnum) -> bool {
         NodeEnum::ViewStmt(_)
             | NodeEnum::CreateStmt(_)
             | NodeEnum::CreateForeignTableStmt(_)
+            | NodeEnum::CreateSchemaStmt(_)
+            | NodeEnum::IndexStmt(_)
             | NodeEnum::AlterTableStmt(_)
             | NodeEnum::CreatePolicyStmt(_)
             | NodeEnum::AlterPolicyStmt(_)
@@ -347,6 +381,71 @@ fn is_analysed_only(tree: &NodeEnum) -> bool {
             | NodeEnum::AlterPublicationStmt(_)
     ) || matches!(tree, NodeEnum::CreateFunctionStmt(create)
         if create.sql_body.is_some() || create.parameters.iter().any(has_default))
+}
+
+/// Parts of the expressions that a new table is checked, generated, indexed or partitioned by which hold no column: the
+/// server folds them as soon as they are there. As queries of their own.
+fn folded_in_new_tables(tree: &NodeEnum) -> Vec<String> {
+    let mut found = Vec::new();
+    add_folded_in_new_tables(tree, &mut found);
+    found
+}
+
+fn add_folded_in_new_tables(tree: &NodeEnum, found: &mut Vec<String>) {
+    let each = |nodes: &[Node], found: &mut Vec<String>| {
+        for node in nodes.iter().filter_map(|node| node.node.as_ref()) {
+            add_folded_in_new_tables(node, found);
+        }
+    };
+    match tree {
+        NodeEnum::CreateSchemaStmt(create) => each(&create.schema_elts, found),
+        NodeEnum::CreateStmt(create) => {
+            each(&create.table_elts, found);
+            if let Some(spec) = &create.partspec {
+                each(&spec.part_params, found);
+            }
+        }
+        NodeEnum::ColumnDef(column) => each(&column.constraints, found),
+        NodeEnum::Constraint(constraint) => {
+            match constraint.contype() {
+                ConstrType::ConstrCheck | ConstrType::ConstrGenerated => {
+                    add_constants(constraint.raw_expr.as_deref(), found);
+                }
+                _ => (),
+            }
+            each(&constraint.exclusions, found);
+            add_constants(constraint.where_clause.as_deref(), found);
+        }
+        NodeEnum::List(pair) => each(&pair.items, found),
+        NodeEnum::PartitionElem(key) => add_constants(key.expr.as_deref(), found),
+        NodeEnum::IndexElem(key) => add_constants(key.expr.as_deref(), found),
+        NodeEnum::IndexStmt(index) => {
+            each(&index.index_params, found);
+            add_constants(index.where_clause.as_deref(), found);
+        }
+        _ => (),
+    }
+}
+
+/// Adds the largest parts of an expression that hold no column.
+fn add_constants(expression: Option<&Node>, found: &mut Vec<String>) {
+    let (Some(expression), Some(tree)) = (expression, inner(expression)) else { return };
+    if !holds_column(tree) {
+        if !matches!(tree, NodeEnum::AConst(_)) {
+            // What cannot be printed is nothing that a constant can be.
+            found.extend(deparse_expression(expression).map(|text| format!("SELECT {text}")));
+        }
+        return;
+    }
+    walk::read::children(tree, &mut |child: &Node| add_constants(Some(child), found));
+}
+
+fn holds_column(tree: &NodeEnum) -> bool {
+    let mut holds = matches!(tree, NodeEnum::ColumnRef(_));
+    walk::read::children(tree, &mut |child: &Node| {
+        holds = holds || inner(Some(child)).is_some_and(holds_column);
+    });
+    holds
 }
 
 fn has_default(parameter: &Node) -> bool {
@@ -373,9 +472,11 @@ fn bodies_analysed(create: &CreateFunctionStmt) -> impl Iterator<Item = &str> {
 fn add_planned(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
     for_each_table(tree, &mut |range| {
         let Some(relation) = context.relation(range) else { return };
-        search.plan(relation.oid);
+        search.plan(relation.oid, true);
+        // Indexes are built, bounds of partitions compared, foreign keys looked up.
+        search.see(relation);
         for above in context.catalog.code.above(relation.oid) {
-            search.plan(above);
+            search.plan(above, true);
         }
     });
 }
@@ -389,6 +490,7 @@ fn for_each_table(tree: &NodeEnum, visit: &mut dyn FnMut(&RangeVar)) {
     };
     match tree {
         NodeEnum::RangeVar(range) => visit(range),
+        NodeEnum::CreateSchemaStmt(create) => parts(&create.schema_elts, visit),
         NodeEnum::CreateStmt(create) => {
             parts(&create.inh_relations, visit);
             parts(&create.table_elts, visit);
@@ -527,11 +629,14 @@ fn add_index(name: &str, context: &Context<'_>, search: &mut Search<'_>) {
     for table in context.catalog.code.attached_relations() {
         add_indexes_that(|index| is_it(&index.name), table, context, search);
     }
+    // (An index of columns alone is known by no name.)
+    context.catalog.relations.values().flat_map(HashMap::values).for_each(|it| search.see(it));
 }
 
 /// Adds what computes the indexes of a schema's tables.
 fn add_indexes_of_schema(schema: &str, context: &Context<'_>, search: &mut Search<'_>) {
     for table in context.catalog.relations.get(schema).into_iter().flat_map(HashMap::values) {
+        search.see(table);
         add_indexes_that(|_| true, table.oid, context, search);
     }
 }
@@ -557,10 +662,16 @@ fn add_computed(
     search: &mut Search<'_>,
 ) {
     let code = &context.catalog.code;
-    let mut tables: Vec<u32> = match named.map(|range| context.relation(range)) {
-        Some(Some(table)) => code.with_children(table.oid),
-        _ => code.attached_relations().collect(),
+    let table = named.and_then(|range| context.relation(range));
+    let mut tables: Vec<u32> = match table {
+        Some(table) => code.with_children(table.oid),
+        None => code.attached_relations().collect(),
     };
+    // Values of columns are compared, for indexes and for statistics.
+    match table {
+        Some(table) => search.see(table),
+        None => context.catalog.relations.values().flat_map(HashMap::values).for_each(|it| search.see(it)),
+    }
     // The first reason found is reported.
     tables.sort_unstable();
     for table in tables {
@@ -587,7 +698,7 @@ fn add_truncate(table: u32, cascades: bool, context: &Context<'_>, search: &mut 
     let (mut found, mut next) = (vec![table], 0);
     while let Some(table) = found.get(next).copied() {
         next += 1;
-        search.plan(table);
+        search.plan(table, true);
         let triggers = code.attached_to(table).iter();
         triggers
             .filter(|it| it.kind == AttachedKind::Trigger && it.runs_for(events::TRUNCATE))

@@ -97,7 +97,7 @@ pub(super) fn refuse_unsafe_planning(
         return Ok(());
     }
     let mut search = Search::new(context.catalog, context.scope, Writing::Row);
-    search.plan(relation.oid);
+    search.plan(relation.oid, false);
     search.finish().opaque.map_or(Ok(()), |reason| {
         Err(Refusal::unsupported(
             format!("reading {} would run code of its checks or indexes", relation.sql_name()),
