@@ -168,6 +168,32 @@ fn two_sessions_on_two_nodes() -> Result<()> {
     Ok(())
 }
 
+/// What is prepared on one node holds its locks without a process, while another node still checks a deferred
+/// constraint.
+#[test]
+fn a_commit_that_has_prepared_on_one_node_and_waits_on_another() -> Result<()> {
+    let world = World::start(2)?;
+    let [[here, _], [there, _]] = world.rows[..] else { unreachable!("two nodes") };
+    let mut old = world.session()?;
+    old.query(
+        "CREATE TABLE child (id int REFERENCES t DEFERRABLE INITIALLY DEFERRED) DISTRIBUTE BY HASH (id)",
+    )?;
+    old.query(&format!("BEGIN; INSERT INTO child VALUES ({here}), ({there})"))?;
+    let mut young = world.session()?;
+    young.query(&format!("BEGIN; DELETE FROM t WHERE id = {here}"))?;
+    let old = waiting(old, "COMMIT".to_owned());
+    world.await_waiters(0, 1)?;
+    let mut prepared = world.node(1)?;
+    until("the vote", || Ok(prepared.value("SELECT count(*) FROM pg_prepared_xacts")? == "1"))?;
+    let (mut young, answer) = ended(waiting(young, format!("DELETE FROM t WHERE id = {there}")))?;
+    let error = is_victim(&answer)?;
+    ensure!(detail(&error).len() == 2, "{error:?}");
+    young.query("ROLLBACK")?;
+    let mut old = succeeded(old)?;
+    ensure!(old.value("SELECT count(*) FROM child")? == "2");
+    Ok(())
+}
+
 #[test]
 fn three_sessions_on_three_nodes_by_the_extended_protocol() -> Result<()> {
     let world = World::start(3)?;

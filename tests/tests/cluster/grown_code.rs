@@ -686,12 +686,23 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
         ("SELECT 1", "CREATE FUNCTION fa() RETURNS _dm LANGUAGE sql AS $$ SELECT '{5}'::_dm $$"),
         ("CREATE TEMP TABLE one (q dm)", "INSERT INTO one VALUES ('5')"),
         ("CREATE TEMP TABLE many (q dm[])", "INSERT INTO many VALUES ('{5}')"),
+        ("CREATE STATISTICS xs ON (cmp(5, 4) + v), v FROM x", "SELECT count(*) FROM x WHERE v = 0"),
+        ("CREATE TABLE hr (r rng); INSERT INTO hr VALUES ('[1,5)'), ('[2,4)')", "ANALYZE hr"),
+        ("CREATE TABLE hr (r rng); INSERT INTO hr VALUES ('[1,5)'), ('[2,4)')", "CREATE INDEX ON hr (r)"),
+        ("SELECT 1", "CREATE TABLE w (v int CHECK (v > cmp(5, 4)), i int PRIMARY KEY) DISTRIBUTE BY REPLICATED"),
+        ("SELECT 1", "CREATE TABLE w (v int, g int GENERATED ALWAYS AS (v + cmp(5, 4)) STORED)"),
+        ("SELECT 1", "CREATE SCHEMA made CREATE VIEW w AS SELECT '{5}'::public._dm"),
+        ("SELECT 1", "CREATE FUNCTION fa(a dm[]) RETURNS bool LANGUAGE sql AS $$ SELECT a = '{5}' $$"),
+        ("CREATE TABLE w (q dm[])", "CREATE INDEX ON w (array_length(q, 1)) WHERE q = '{5}'"),
+        ("CREATE TABLE w (q dm[])", "PREPARE p AS SELECT * FROM w WHERE q = '{5}'"),
+        ("CREATE TABLE w (q dm[])", "P |SELECT * FROM w WHERE q = '{5}'\nD S \nS"),
+        ("CREATE TABLE w (q dm)", "P |INSERT INTO w VALUES ($1)\nB ||5\nE |0\nS"),
         ("SELECT 1", "SELECT rng(1, 5)"),
         ("SELECT 1", "SELECT '[1,5)'::rng"),
         ("SELECT 1", "SELECT count(*) FROM x WHERE rng(1, 5) @> rng(v, v + 1)"),
     ] {
         admin.query(
-            "DROP TABLE IF EXISTS h, pt, hd, child, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
+            "DROP TABLE IF EXISTS h, pt, hd, hr, child, w CASCADE; DROP FUNCTION IF EXISTS chk, cmp, fa, vf, fst CASCADE;
              DROP OPERATOR FAMILY IF EXISTS ops USING btree CASCADE",
         )?;
         admin.query("DROP DOMAIN IF EXISTS d1, dm CASCADE; DROP TYPE IF EXISTS rng CASCADE")?;
@@ -707,11 +718,37 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
         admin.query(setup)?;
         admin.query(&check(WRITES))?;
         admin.query(&compare(WRITES))?;
-        let said = conversation::hold(&mut admin, &format!("Q {statement}"))?;
+        let is_conversation = statement.starts_with("P |");
+        let said = match is_conversation {
+            true => conversation::hold(&mut admin, statement)?,
+            false => conversation::hold(&mut admin, &format!("Q {statement}"))?,
+        };
         ensure!(said.iter().any(|line| line == "Error 0A000"), "{setup}; {statement}: {said:#?}");
         nothing_was_written(&cluster, statement, &said)?;
     }
     Ok(())
+}
+
+/// Code that an index calls for each row is run for nobody who only reads, whatever it has come to do.
+#[test]
+fn an_index_by_code_that_came_to_do_more_stops_writers_and_no_reader() -> Result<()> {
+    let cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let slug = |body: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION slug(i int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+             $$ BEGIN {body} RETURN i; END $$"
+        )
+    };
+    admin.query(&slug(""))?;
+    admin.query("CREATE INDEX ON x (slug(v)); ALTER TABLE x ADD CHECK (slug(v) < 1000)")?;
+    admin.query(&slug(WRITES))?;
+    ensure!(admin.value("SELECT count(*) FROM x WHERE v = 0")? == "40");
+    ensure!(admin.value("SELECT v FROM x WHERE k = 1 FOR UPDATE")? == "0");
+    admin.query("ALTER TABLE x ADD COLUMN more int; ALTER TABLE x ALTER v SET NOT NULL")?;
+    let said = conversation::hold(&mut admin, "Q UPDATE x SET v = 1 WHERE k = 1")?;
+    ensure!(said.iter().any(|line| line == "Error 0A000"), "{said:#?}");
+    nothing_was_written(&cluster, "reads and a refused write", &said)
 }
 
 /// What `client` is told of a statement that waits for a lock of `lock_of` while a change is made.

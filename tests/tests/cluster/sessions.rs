@@ -649,6 +649,37 @@ fn what_is_told_of_a_setting_has_happened() -> Result<()> {
     Ok(())
 }
 
+/// What the gateway asks for itself takes as long as it takes, be it longer than the client's `statement_timeout`.
+#[test]
+fn a_short_timeout_ends_no_question_of_the_gateways() -> Result<()> {
+    let cluster = start(2, PoolConfig::default())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for table in 0..100 {
+        client.query(&format!("CREATE TEMPORARY TABLE t{table} (id int)"))?;
+    }
+    client.query("SET statement_timeout = '3ms'; SET search_path = pg_catalog, public")?;
+    for block in [false, true] {
+        let mut answers = 0;
+        for turn in 0..50 {
+            // How names are seen is asked anew.
+            persist(&mut client, "ROLLBACK")?;
+            if block {
+                persist(&mut client, "BEGIN")?;
+            }
+            client.simple(
+                &format!("SET search_path = {}", ["public", "pg_catalog"][turn % 2]),
+                b"",
+            )?;
+            answers += usize::from(client.simple("SELECT 1", b"")?.error().is_none());
+        }
+        ensure!(0 < answers, "in a block: {block}");
+    }
+    persist(&mut client, "ROLLBACK")?;
+    persist(&mut client, "SET statement_timeout = 0")?;
+    ensure!(client.value("SHOW statement_timeout")? == "0");
+    Ok(())
+}
+
 /// A `statement_timeout` that runs out at the very end of a message is reported where the next one is read, which the
 /// server then skips: each statement is answered all the same, with its own answer or with 57014, and nothing stays open.
 #[test]

@@ -172,7 +172,7 @@ const ATTACHED_USES: &str = "
 SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes,
     CASE e.refclassid WHEN 'pg_proc'::regclass THEN 'f' WHEN 'pg_operator'::regclass THEN 'o'
         WHEN 'pg_type'::regclass THEN 't' ELSE 'r' END,
-    e.refobjid, rn.nspname, r.relname
+    e.refobjid, rn.nspname, r.relname::text -- (A tree, below, would be cut to the length of a name.)
 FROM edge e JOIN object o ON o.classid = e.classid AND o.objid = e.objid
 LEFT JOIN pg_class r ON e.refclassid = 'pg_class'::regclass AND r.oid = e.refobjid
 LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace

@@ -31,7 +31,8 @@ pub(super) fn folds_code(tree: &str) -> bool {
             '{' => {
                 let kind = word(&rest[1..]);
                 rest = &rest[1 + kind.len()..];
-                let varies = matches!(kind, "VAR" | "PARAM" | "COERCETODOMAINVALUE" | "SETTODEFAULT");
+                let varies =
+                    matches!(kind, "VAR" | "PARAM" | "COERCETODOMAINVALUE" | "SETTODEFAULT");
                 open.push(Open { kind, varies, runs_code: false });
                 continue;
             }
@@ -77,8 +78,8 @@ pub(super) fn folds_code(tree: &str) -> bool {
 fn word(text: &str) -> &str {
     let mut is_escaped = false;
     let ends = |letter: char| {
-        let ends = !is_escaped
-            && (letter.is_whitespace() || matches!(letter, '{' | '}' | '(' | ')'));
+        let ends =
+            !is_escaped && (letter.is_whitespace() || matches!(letter, '{' | '}' | '(' | ')'));
         is_escaped = !is_escaped && letter == '\\';
         ends
     };
@@ -93,8 +94,10 @@ fn is_computed(kind: &str) -> bool {
 
 /// Fields that hold numbers of functions, operators and the types of what they make.
 fn names_code(field: &str) -> bool {
-    matches!(field, "funcid" | "opfuncid" | "opno" | "opnos" | "opfamilies" | "minmaxtype" | "aggfnoid")
-        || (field.ends_with("resulttype") || field.ends_with("_typeid"))
+    matches!(
+        field,
+        "funcid" | "opfuncid" | "opno" | "opnos" | "opfamilies" | "minmaxtype" | "aggfnoid"
+    ) || (field.ends_with("resulttype") || field.ends_with("_typeid"))
 }
 
 #[cfg(test)]
@@ -105,11 +108,15 @@ mod tests {
     const FIVE: &str = "{CONST :consttype 23 :constisnull false :constvalue 4 [ 5 0 0 0 0 0 0 0 ]}";
 
     fn call(function: u32, argument: &str) -> String {
-        format!("{{FUNCEXPR :funcid {function} :funcresulttype 23 :args ({argument}) :location 16400}}")
+        format!(
+            "{{FUNCEXPR :funcid {function} :funcresulttype 23 :args ({argument}) :location 16400}}"
+        )
     }
 
     fn sum(left: &str, right: &str) -> String {
-        format!("({{OPEXPR :opno 551 :opfuncid 177 :opresulttype 23 :args ({left} {right}) :location 30}})")
+        format!(
+            "({{OPEXPR :opno 551 :opfuncid 177 :opresulttype 23 :args ({left} {right}) :location 30}})"
+        )
     }
 
     #[test]

@@ -17,6 +17,7 @@ use tutti_cluster::SessionsAtWork;
 use tutti_sql::catalog::{NameScope, Relation};
 use tutti_sql::closure::Grown;
 use tutti_sql::plan::Concerns;
+use tutti_txn::gid::Gid;
 use tutti_wire::error_fields::ErrorFields;
 
 /// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
@@ -77,6 +78,8 @@ pub struct Activity {
     cancelled: Notify,
     /// The message at which that was last asked for.
     cancelled_at: AtomicU64,
+    /// By which name its transaction is being prepared on nodes, if it is.
+    committing: Mutex<Option<Gid>>,
 }
 
 /// What a plan does in several steps.
@@ -435,6 +438,12 @@ impl Activity {
         let _ = self.plan.compare_exchange(SENT, OVERTAKEN, Ordering::SeqCst, Ordering::SeqCst);
     }
 
+    /// Its transaction is being committed by this name: what is prepared under it holds the session's locks. Until
+    /// this is told `None`.
+    pub(crate) fn note_commit(&self, gid: Option<Gid>) {
+        *self.committing.lock().unwrap_or_else(PoisonError::into_inner) = gid;
+    }
+
     /// The statement that runs now is being cancelled because of this deadlock.
     pub(crate) fn mark(&self, detail: String) {
         self.put_mark(Why::Deadlock(detail));
@@ -598,6 +607,17 @@ impl Activities {
             true
         });
         found
+    }
+
+    /// Sessions by the names under which their transactions are being prepared.
+    pub(crate) fn committing(&self) -> HashMap<String, i32> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |(process_id, activity): (&i32, &Weak<Activity>)| {
+            let activity = activity.upgrade()?;
+            let committing = activity.committing.lock().unwrap_or_else(PoisonError::into_inner);
+            Some((committing.as_ref()?.to_string(), *process_id))
+        };
+        all.iter().filter_map(of).collect()
     }
 
     /// One session's activity, if it is still there.

@@ -56,6 +56,8 @@ impl Session {
         let gid = cluster.next_gid(anchor);
         let _alive = cluster.coordinators.begin(gid.clone());
         let deadline = cluster.config.switches.vote_deadline;
+        let activity = self.tx.activity.clone();
+        activity.note_commit(Some(gid.clone()));
         let commission = Commission {
             gid,
             writers: writers.iter().copied().map(txn_node).collect(),
@@ -70,8 +72,8 @@ impl Session {
         let (registry, process_id) = (self.tx.registry.clone(), self.tx.process_id);
         let committing = Arc::new(Committing { registry, process_id, late });
         let driver = CommitDriver::new(cluster.clone(), committing, commission);
-        let activity = self.tx.activity.clone();
         let ended = driver.run(&mut self.tx.links, activity.cancelled()).await;
+        activity.note_commit(None);
         let outcome = told(ended);
         if !serializable {
             // The readers' part is over; none of their answers can change the outcome.

@@ -25,6 +25,17 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 /// When a wait began, in microseconds of the node's clock: with the waiting process, its identity.
 const SINCE_US: &str = "(EXTRACT(EPOCH FROM l.waitstart) * 1000000)::pg_catalog.int8";
 
+/// What is waited for, in words.
+const WHAT: &str = "l.mode || ' on ' || CASE l.locktype
+    WHEN 'transactionid' THEN 'transaction ' || l.transactionid::pg_catalog.text
+    WHEN 'virtualxid' THEN 'virtual transaction ' || l.virtualxid
+    WHEN 'relation' THEN 'relation ' || l.relation::pg_catalog.regclass::pg_catalog.text
+    WHEN 'tuple' THEN pg_catalog.format('tuple (%s,%s) of relation %s',
+        l.page, l.tuple, l.relation::pg_catalog.regclass)
+    WHEN 'advisory' THEN pg_catalog.format('advisory lock [%s,%s,%s,%s]',
+        l.database, l.classid, l.objid, l.objsubid)
+    ELSE l.locktype END";
+
 /// Who can wait. Ordered by the begin of transactions, those that are not ours first, so
 /// that the youngest of several is one that can be ended.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -81,11 +92,20 @@ pub(super) struct LockWait {
     pub what: String,
 }
 
+/// What holds the lock that another waits for.
+#[derive(Clone, Debug)]
+enum Holder {
+    /// A process of the node.
+    Process(i32),
+    /// What is prepared on it, by its name.
+    Prepared(String),
+}
+
 /// What one node shows.
 #[derive(Debug, Default)]
 struct NodeView {
-    /// Each wait, with the process that must end first.
-    waits: Vec<(LockWait, i32)>,
+    /// Each wait, with what must end first.
+    waits: Vec<(LockWait, Holder)>,
     /// Processes with an open transaction, and when that began.
     started_us: Vec<(i32, i64)>,
 }
@@ -137,7 +157,8 @@ impl Monitors {
         let gives_way = |process_id| {
             registry.activities.of(process_id).is_some_and(|activity| activity.gives_way())
         };
-        waits_of(&registry.backends.sessions_by_backend(), views, gives_way)
+        let committing = registry.activities.committing();
+        waits_of(&registry.backends.sessions_by_backend(), &committing, views, gives_way)
     }
 
     /// Cancels the statement that is in this wait, if it still is. False if it is not.
@@ -178,28 +199,29 @@ impl Monitors {
 ///
 /// The two are not one instant: a wait may end and another begin between the row of `pg_locks` and
 /// the call. The next look then does not find the first one any more, so the mixture is not believed.
-/// A prepared transaction is shown as process 0, and left out: it is being committed, and waits for
-/// nothing.
+/// A prepared transaction is shown as process 0; among its locks is one of its own number. One of a session's that has not
+/// voted everywhere yet may wait for others, where it is about to: on another node, its deferred constraints are checked.
 async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> {
     let node = connection.node();
     let sql = format!(
-        "SELECT l.pid, {SINCE_US}, b.pid, l.mode || ' on ' || CASE l.locktype
-            WHEN 'transactionid' THEN 'transaction ' || l.transactionid::pg_catalog.text
-            WHEN 'virtualxid' THEN 'virtual transaction ' || l.virtualxid
-            WHEN 'relation' THEN 'relation ' || l.relation::pg_catalog.regclass::pg_catalog.text
-            WHEN 'tuple' THEN pg_catalog.format('tuple (%s,%s) of relation %s',
-                l.page, l.tuple, l.relation::pg_catalog.regclass)
-            WHEN 'advisory' THEN pg_catalog.format('advisory lock [%s,%s,%s,%s]',
-                l.database, l.classid, l.objid, l.objsubid)
-            ELSE l.locktype END
-        FROM pg_catalog.pg_locks l
+        "SELECT l.pid, {SINCE_US}, b.pid, {WHAT} FROM pg_catalog.pg_locks l
         CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(l.pid)) AS b (pid)
         WHERE NOT l.granted AND l.waitstart IS NOT NULL AND b.pid <> 0;
+        SELECT l.pid, {SINCE_US}, x.gid, {WHAT}
+        FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_locks h ON h.granted AND h.pid IS NULL
+            AND h.locktype = l.locktype
+            AND (h.database, h.relation, h.page, h.tuple, h.transactionid, h.classid, h.objid, h.objsubid)
+                IS NOT DISTINCT FROM
+                (l.database, l.relation, l.page, l.tuple, l.transactionid, l.classid, l.objid, l.objsubid)
+        JOIN pg_catalog.pg_locks o ON o.granted AND o.pid IS NULL AND o.locktype = 'transactionid'
+            AND o.virtualtransaction = h.virtualtransaction
+        JOIN pg_catalog.pg_prepared_xacts x ON x.transaction = o.transactionid
+        WHERE NOT l.granted AND l.waitstart IS NOT NULL AND 0 = ANY (pg_catalog.pg_blocking_pids(l.pid));
         SELECT pid, (EXTRACT(EPOCH FROM xact_start) * 1000000)::pg_catalog.int8
         FROM pg_catalog.pg_stat_activity WHERE xact_start IS NOT NULL"
     );
     let results = connection.query(&sql).await?;
-    let [waits, started] = &results[..] else {
+    let [waits, for_prepared, started] = &results[..] else {
         return Err(GatewayError::Unreadable { node, what: "waits" });
     };
     let mut view = NodeView::default();
@@ -207,7 +229,13 @@ async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> 
     for row in 0..answer.len() {
         let what = answer.text(row, 3)?.to_owned();
         let wait = LockWait { pid: answer.number(row, 0)?, since_us: answer.number(row, 1)?, what };
-        view.waits.push((wait, answer.number(row, 2)?));
+        view.waits.push((wait, Holder::Process(answer.number(row, 2)?)));
+    }
+    let answer = Answer { node, what: "waits for prepared transactions", rows: for_prepared };
+    for row in 0..answer.len() {
+        let what = answer.text(row, 3)?.to_owned();
+        let wait = LockWait { pid: answer.number(row, 0)?, since_us: answer.number(row, 1)?, what };
+        view.waits.push((wait, Holder::Prepared(answer.text(row, 2)?.to_owned())));
     }
     let answer = Answer { node, what: "begins of transactions", rows: started };
     for row in 0..answer.len() {
@@ -216,9 +244,10 @@ async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> 
     Ok(view)
 }
 
-/// Processes become parties: those that work for one session become one.
+/// Processes and what is prepared become parties: those of one session become one.
 fn waits_of(
     backends: &HashMap<(NodeId, i32), i32>,
+    committing: &HashMap<String, i32>,
     views: Vec<(NodeId, NodeView)>,
     gives_way: impl Fn(i32) -> bool,
 ) -> BTreeSet<Wait<Party, LockWait>> {
@@ -231,21 +260,29 @@ fn waits_of(
             }
         }
     }
+    let session = |process_id: i32| Party::Session {
+        gives_way: gives_way(process_id),
+        started_us: started.get(&process_id).copied().unwrap_or(0),
+        process_id,
+    };
     let party = |node: NodeId, pid: i32| match backends.get(&(node, pid)) {
-        Some(process_id) => Party::Session {
-            gives_way: gives_way(*process_id),
-            started_us: started.get(process_id).copied().unwrap_or(0),
-            process_id: *process_id,
-        },
+        Some(process_id) => session(*process_id),
         None => Party::Outsider { node: txn_node(node), pid },
     };
-    let waits = views.into_iter().flat_map(|(node, view)| {
-        view.waits.into_iter().map(move |(identity, blocker)| Wait {
-            waiter: party(node, identity.pid),
-            blocker: party(node, blocker),
-            node: txn_node(node),
-            identity,
-        })
-    });
-    waits.collect()
+    let mut waits = BTreeSet::new();
+    for (node, view) in views {
+        for (identity, holder) in view.waits {
+            let blocker = match holder {
+                Holder::Process(pid) => party(node, pid),
+                Holder::Prepared(gid) => match committing.get(&gid) {
+                    Some(process_id) => session(*process_id),
+                    // It is decided, or recovery's, or a client's own: it waits for nothing.
+                    None => continue,
+                },
+            };
+            let waiter = party(node, identity.pid);
+            waits.insert(Wait { waiter, blocker, node: txn_node(node), identity });
+        }
+    }
+    waits
 }

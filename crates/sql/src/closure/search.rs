@@ -17,8 +17,8 @@ use super::marks::{Seen, mark_of};
 use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
-    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name, Use,
-    Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted, words_of,
+    Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
+    Use, Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted, words_of,
 };
 
 /// Whose code is searched.
@@ -750,7 +750,7 @@ impl<'a> Search<'a> {
                 match builds {
                     true => self.add_attached(attached, path),
                     // As the role that reads.
-                    false => self.uses(&attached.uses, path, Some(&attached.in_words())),
+                    false => self.run_attached(attached, path),
                 }
             }
             for used in &attached.uses {
@@ -789,7 +789,9 @@ impl<'a> Search<'a> {
             }
             Use::Operator(oid) => code.operators.get(oid).is_none_or(|operator| {
                 let functions = operator.uses.iter();
-                functions.filter(|it| matches!(it, Use::Function(_))).any(|it| self.may_be_replaced(it))
+                functions
+                    .filter(|it| matches!(it, Use::Function(_)))
+                    .any(|it| self.may_be_replaced(it))
             }),
             Use::Type(_) | Use::Relation(..) => false,
         }
@@ -803,7 +805,7 @@ impl<'a> Search<'a> {
         }
         for attached in code.attached.get(&relation).into_iter().flatten() {
             if attached.runs_for(events) {
-                self.add_attached(attached, path);
+                self.run_attached(attached, path);
             }
         }
         for other in code.written_with.get(&relation).into_iter().flatten() {
@@ -836,15 +838,22 @@ impl<'a> Search<'a> {
         });
     }
 
-    fn add_attached(&mut self, attached: &Attached, path: Path) {
+    /// Adds what an object of a relation's runs for the role that the path is of.
+    fn run_attached(&mut self, attached: &Attached, path: Path) {
         let name = attached.in_words();
         if attached.kind == AttachedKind::Rule && attached.uses.iter().any(is_relation) {
             self.opaque(&name, "runs a statement of its own");
         }
         self.uses(&attached.uses, path, Some(&name));
+    }
+
+    /// The same, and what it runs where it is built or analysed.
+    fn add_attached(&mut self, attached: &Attached, path: Path) {
+        self.run_attached(attached, path);
+        let name = attached.in_words();
         let calls_users = attached.uses.iter().any(|it| matches!(it, Use::Function(_)));
         if matches!(attached.kind, AttachedKind::Index | AttachedKind::Statistics) && calls_users {
-            // What builds or analyses it does so as the table's owner.
+            // That is done as the table's owner.
             let does = "is built as its owner, who may see other schemas";
             self.as_owner(path, &name, does, |search, path| {
                 search.uses(&attached.uses, path, Some(&name));

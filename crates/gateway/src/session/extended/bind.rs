@@ -9,6 +9,7 @@ use std::sync::Arc;
 use bytes::{BufMut, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, DataPlan, Plan, Planned};
+use tutti_sql::planner::refuse_types;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
@@ -99,7 +100,9 @@ impl Session {
         {
             self.describe_silently(&name).await?;
             types.clone_from(&self.statement(&name)?.types);
-            if !values::are_surely_valid(types, arguments) {
+            // Where code of a type judges them, that is asked what it has touched, when it is executed.
+            let run_no_code = |types| refuse_types(types, &self.tx.catalog, &self.tx.scope).is_ok();
+            if !values::are_surely_valid(types, arguments) && run_no_code(types) {
                 self.bind_for_refusal(frame, &name, &portal).await?;
                 checked_by_node = true;
             }

@@ -222,14 +222,14 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
                 return;
             };
             // The checks that the table has are asked of its rows again.
-            if has(&[
+            let rewrites = has(&[
                 AlterTableType::AtValidateConstraint,
                 AlterTableType::AtAlterColumnType,
-                AlterTableType::AtAddColumn,
                 AlterTableType::AtSetLogged,
                 AlterTableType::AtSetUnLogged,
                 AlterTableType::AtSetAccessMethod,
-            ]) {
+            ]);
+            if rewrites || alter.cmds.iter().any(|command| fills_rows(command, context)) {
                 add_checks(table, context, search);
             }
             // Rows are asked which partition they belong to, and those that no other has taken.
@@ -357,6 +357,24 @@ fn computes_of_tables(tree: &NodeEnum) -> bool {
         }),
         _ => false,
     }
+}
+
+/// Whether it adds a column that rows may get values of: all are written anew then, by what the table has. Where it only
+/// may be NULL they are not.
+fn fills_rows(command: &Node, context: &Context<'_>) -> bool {
+    let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { return false };
+    let Some(NodeEnum::ColumnDef(column)) = inner(command.def.as_deref()) else { return false };
+    let name = column.type_name.as_ref().and_then(|name| inner(name.names.last()));
+    let is_users = match name {
+        Some(NodeEnum::String(name)) => {
+            context.catalog.code.types_named(&name.sval).next().is_some()
+        }
+        _ => true,
+    };
+    let may_be_serial = |name: &str| name.contains("serial");
+    let is_serial = matches!(name, Some(NodeEnum::String(name)) if may_be_serial(&name.sval));
+    command.subtype() == AlterTableType::AtAddColumn
+        && (!column.constraints.is_empty() || is_users || is_serial)
 }
 
 /// Whether it stores expressions or queries, or may: the server analyses them, and executes none.
@@ -670,7 +688,12 @@ fn add_computed(
     // Values of columns are compared, for indexes and for statistics.
     match table {
         Some(table) => search.see(table),
-        None => context.catalog.relations.values().flat_map(HashMap::values).for_each(|it| search.see(it)),
+        None => context
+            .catalog
+            .relations
+            .values()
+            .flat_map(HashMap::values)
+            .for_each(|it| search.see(it)),
     }
     // The first reason found is reported.
     tables.sort_unstable();
