@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tutti_tests::answer::Answer;
 use tutti_tests::client::{Client, Flight, Request};
+use tutti_tests::conversation;
 use tutti_tests::gateway::TestCluster;
 use tutti_wire::error_fields::ErrorFields;
 
@@ -191,6 +192,43 @@ fn a_commit_that_has_prepared_on_one_node_and_waits_on_another() -> Result<()> {
     young.query("ROLLBACK")?;
     let mut old = succeeded(old)?;
     ensure!(old.value("SELECT count(*) FROM child")? == "2");
+    Ok(())
+}
+
+/// The analysis of a write to a replicated table whose trigger has it locked leaves no lock in the transaction, by
+/// Parse, Describe or PREPARE: two that are as far would each wait for the other.
+#[test]
+fn who_has_prepared_a_write_stands_in_nobodys_way() -> Result<()> {
+    let world = World::start(2)?;
+    let mut first = world.session()?;
+    first.query(
+        "CREATE TABLE r (id int PRIMARY KEY, at timestamptz) DISTRIBUTE BY REPLICATED;
+         CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+         CREATE TRIGGER noted AFTER INSERT ON r FOR EACH ROW EXECUTE FUNCTION noted()",
+    )?;
+    let mut second = world.session()?;
+    let insert = "INSERT INTO r VALUES ($1, $2)";
+    for prepare in [
+        format!("P s|{insert}\nD S s\nS"),
+        format!("P s|{insert}\nS"),
+        format!("Q PREPARE s (int, timestamptz) AS {insert}"),
+    ] {
+        for session in [&mut first, &mut second] {
+            session.query("SET lock_timeout = '20s'; BEGIN; SELECT count(*) FROM r")?;
+            let said = conversation::hold(session, &prepare)?;
+            ensure!(!said.iter().any(|line| line.starts_with("Error")), "{prepare}: {said:#?}");
+        }
+        let run = match prepare.starts_with('Q') {
+            true => "Q EXECUTE s (1, '2026-01-01')".to_owned(),
+            false => "B |s|1|2026-01-01\nE |0\nS".to_owned(),
+        };
+        let said = conversation::hold(&mut first, &run)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{prepare}: {said:#?}");
+        first.query("ROLLBACK; DEALLOCATE ALL")?;
+        let said = conversation::hold(&mut second, &run)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{prepare}: {said:#?}");
+        second.query("ROLLBACK; DEALLOCATE ALL")?;
+    }
     Ok(())
 }
 

@@ -697,6 +697,8 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
         ("CREATE TABLE w (q dm[])", "PREPARE p AS SELECT * FROM w WHERE q = '{5}'"),
         ("CREATE TABLE w (q dm[])", "P |SELECT * FROM w WHERE q = '{5}'\nD S \nS"),
         ("CREATE TABLE w (q dm)", "P |INSERT INTO w VALUES ($1)\nB ||5\nE |0\nS"),
+        ("SELECT 1", "P |SELECT $1::dm FROM x WHERE k = 1\nB ||5\nE |0\nS"),
+        ("SELECT 1", "P |SELECT count(*) FROM x WHERE v <> $1::dm\nB ||5\nE |0\nS"),
         ("SELECT 1", "SELECT rng(1, 5)"),
         ("SELECT 1", "SELECT '[1,5)'::rng"),
         ("SELECT 1", "SELECT count(*) FROM x WHERE rng(1, 5) @> rng(v, v + 1)"),

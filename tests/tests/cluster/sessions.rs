@@ -685,7 +685,7 @@ fn a_short_timeout_ends_no_question_of_the_gateways() -> Result<()> {
 #[test]
 fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
     const SESSIONS: usize = 30;
-    const TURNS: usize = 400;
+    const TURNS: usize = 300;
     let cluster = start(2, PoolConfig::default())?;
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, Plan, Planned, RunOn};
+use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, RunOn};
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -28,7 +28,14 @@ impl Executor<'_> {
         let holds = text.to_ascii_lowercase().contains("with hold");
         let (node, access, filled) = match &planned.plan {
             Plan::Data(DataPlan::One { node, access, otherwise }) => {
-                match (self.choose(node, call), otherwise) {
+                // A transaction commits with such a cursor on one node only; where any has the rows, that is where
+                // the rest is that it can have on one: temporary tables, notifications.
+                let anchored = self.tx.transaction.must_anchor.unwrap_or(NodeId::HOME);
+                let chosen = match node {
+                    NodeChoice::Any if holds => Some(anchored),
+                    node => self.choose(node, call),
+                };
+                match (chosen, otherwise) {
                     (Some(node), _) => (node, *access, None),
                     (None, Some(otherwise)) => {
                         return Box::pin(self.declare(name, otherwise, text, call)).await;

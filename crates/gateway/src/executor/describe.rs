@@ -26,6 +26,25 @@ impl Executor<'_> {
         self.describe_text_on(NodeId::HOME, text, types).await
     }
 
+    /// The same in an open transaction, which keeps nothing of it: analysis locks the tables that a statement writes,
+    /// and one that is going to lock them in a stronger mode would wait for others that have come as far, as they
+    /// for it.
+    ///
+    /// Errors and requirement: as there. Then the transaction has failed.
+    pub(crate) async fn describe_text_apart(
+        &mut self,
+        text: &str,
+        types: &[u32],
+    ) -> Result<(Vec<u32>, Columns), Failure> {
+        let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
+        link.put_silent("SAVEPOINT tutti_describes");
+        let described = self.describe_text(text, types).await?;
+        let link = self.tx.links.at(&NodeId::HOME);
+        link.put_silent("ROLLBACK TO SAVEPOINT tutti_describes; RELEASE SAVEPOINT tutti_describes");
+        link.connection().flush().await?;
+        Ok(described)
+    }
+
     pub(crate) async fn describe_text_on(
         &mut self,
         node: NodeId,

@@ -161,7 +161,16 @@ impl Executor<'_> {
         for node in nodes {
             self.tx.wait_for_visible(node).await?;
         }
-        for (node, text) in texts {
+        for (position, (node, text)) in texts.iter().enumerate() {
+            if self.tx.locks_in_turn
+                && let Some((before, _)) = position.checked_sub(1).map(|before| texts[before])
+            {
+                // It has its locks when it answers. Reading the answer finds whatever is wrong with it.
+                let link = self.tx.links.at(&before);
+                if link.settle_early().await.is_ok() {
+                    _ = link.wait_for_anything().await;
+                }
+            }
             let stored_here = self.tx.transaction.stored_on(*node);
             let link = self.tx.links.at(node);
             if let Some(relations) = stored_here.filter(|_| issued_by == IssuedBy::Gateway) {

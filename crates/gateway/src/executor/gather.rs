@@ -11,6 +11,7 @@ use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
+use tutti_sql::planner::refuse_types;
 use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 
@@ -138,6 +139,7 @@ impl Executor<'_> {
             })
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
+        self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
         self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
             .await?;
         let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
@@ -168,6 +170,21 @@ impl Executor<'_> {
         Ok(arrays.into_iter().map(ArrayText::into_bytes).collect())
     }
 
+    /// A node reads all parameters that come with a part of a statement, and would run the code of their types:
+    /// beside other rows than node 1's, and unasked.
+    ///
+    /// Errors: 0A000.
+    fn refuse_parameters_elsewhere(
+        &self,
+        mut nodes: impl Iterator<Item = NodeId>,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        if nodes.any(|node| node != NodeId::HOME) {
+            refuse_types(call.client_types(), &self.tx.catalog, &self.tx.scope)?;
+        }
+        Ok(())
+    }
+
     /// Runs a query of the gateway's own on one node, with the client's parameters, and returns its
     /// rows as text.
     pub(super) async fn internal_rows(
@@ -189,6 +206,7 @@ impl Executor<'_> {
         access: Access,
         call: &Call,
     ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
+        self.refuse_parameters_elsewhere(texts.iter().map(|(node, _)| *node), call)?;
         if let [(node, _)] = texts {
             self.mark(*node).await?;
         }

@@ -161,6 +161,17 @@ impl Plans {
         Some((statement.clone(), planned))
     }
 
+    /// A text's statement, if its plan would be kept and there is none on this basis.
+    pub fn outdated(&self, basis: Basis, text: &str) -> Option<Arc<Statement>> {
+        let statements = self.statements.get(text)?;
+        let [statement] = &*statements else { return None };
+        let may_be_kept = statement.distribute_by.is_none()
+            && text.len() <= TEXT_BYTES_MAX
+            && statement.may_be_kept()
+            && statement.is_of_rows();
+        (may_be_kept && self.kept(basis, statement).is_none()).then(|| statement.clone())
+    }
+
     /// Keeps a plan, if it is worth keeping.
     pub fn keep_text(&self, basis: Basis, statement: &Statement, planned: &Arc<Planned>) {
         if statement.distribute_by.is_none()

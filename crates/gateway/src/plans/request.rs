@@ -101,6 +101,14 @@ impl Carrying {
 }
 
 impl Call {
+    /// Types of the client's own parameters.
+    pub(crate) fn client_types(&self) -> &[u32] {
+        match self.client() {
+            Self::Extended { types, .. } => types,
+            _ => &[],
+        }
+    }
+
     /// Whether the client used the extended protocol.
     pub fn is_extended(&self) -> bool {
         matches!(self.client(), Self::Extended { .. })

@@ -35,6 +35,8 @@ use crate::transaction::{Level, Mode};
 /// Types with smaller numbers are the same on every server, and made of code that is built in
 /// (`FirstGenbkiObjectId` in PostgreSQL's transam.h).
 const TYPE_OIDS_OF_OWN: u32 = 10_000;
+/// How often one is run before the long way is taken, each time ended by a change of the schema.
+const RUNS_MAX: u32 = 20;
 
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
@@ -66,6 +68,24 @@ enum Kind {
     Unnamed { statement: Arc<Statement>, types: Vec<u32> },
 }
 
+/// How far the short way has come with what the client has sent.
+enum Taken {
+    /// It is answered.
+    Answered,
+    /// Nothing was done.
+    Nothing,
+    /// A change has ended it before the client was told anything: it may be run again when that is over.
+    Back(Box<OnNode>),
+}
+
+/// What was known of what a client executes, before a change.
+enum Outdated {
+    /// A prepared statement of this name.
+    Prepared(String),
+    /// A text, whose statement is known still.
+    Text(Arc<Statement>),
+}
+
 /// What a client has bound.
 struct Values<'a> {
     execution: &'a Execution<'a>,
@@ -78,12 +98,87 @@ struct Values<'a> {
 impl Session {
     /// Answers what the client has sent, if that can be done the short way. False: nothing was done.
     pub(super) async fn take_fast_path(&mut self) -> Result<bool, ClientError> {
+        for _ in 0..RUNS_MAX {
+            match self.take_fast_path_once().await? {
+                Taken::Answered => return Ok(true),
+                Taken::Nothing => {
+                    if !self.renew_plan().await? {
+                        return Ok(false);
+                    }
+                }
+                // The client's messages are still there.
+                Taken::Back(flight) => {
+                    if let Err(failure) = self.begin_statement("").await {
+                        self.take(&flight);
+                        self.end_statement(Err(failure)).await?;
+                        return Ok(true);
+                    }
+                    self.tx.activity.end_plan();
+                    self.return_links().await?;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Plans anew what the client executes by itself, if it was known before a change of the schema: the long way
+    /// would do that, too, but what it has sent, and a further change has ended, cannot be run again. False: there
+    /// is nothing to renew, or the long way will tell what is wrong.
+    async fn renew_plan(&mut self) -> Result<bool, ClientError> {
+        let is_plain = self.tx.transaction.mode == Mode::None
+            && self.is_at_rest()
+            && self.tx.links.is_empty()
+            && self.tx.bindings.is_empty()
+            && self.tx.portals.is_empty();
+        let outdated = if is_plain { self.outdated() } else { None };
+        let Some(outdated) = outdated else { return Ok(false) };
+        let renewed = async {
+            self.begin_statement("").await?;
+            match outdated {
+                Outdated::Prepared(name) => {
+                    self.plan_of(&name)?;
+                    self.describe_anew(&name).await
+                }
+                Outdated::Text(statement) => self.tx.plan(&statement).map(drop),
+            }
+        };
+        let renewed = renewed.await;
+        let is_stopped = renewed.is_err() && self.is_to_run_again(&renewed, 0);
+        self.tx.activity.end_plan();
+        self.return_links().await?;
+        Ok(renewed.is_ok() || is_stopped)
+    }
+
+    /// What is at the front of the client's stream, if it was planned or described on another basis.
+    fn outdated(&mut self) -> Option<Outdated> {
+        let basis = self.tx.basis()?;
+        match Flight::look(self.client.unread())? {
+            Flight::Execution(execution) => {
+                let statement = self.tx.statements.get(execution.statement)?;
+                let is_planned = statement.plan.as_ref().is_some_and(|plan| plan.basis == basis);
+                let is_described =
+                    !statement.described || statement.described_version == self.schema_version();
+                statement.statement.as_ref()?;
+                let is_outdated = !is_planned || !is_described;
+                is_outdated.then(|| Outdated::Prepared(execution.statement.to_owned()))
+            }
+            Flight::Unnamed { text, .. } => {
+                self.tx.registry.plans.outdated(basis, text).map(Outdated::Text)
+            }
+            Flight::Query { .. } => None,
+        }
+    }
+
+    async fn take_fast_path_once(&mut self) -> Result<Taken, ClientError> {
         let mut flight = match self.recognise() {
             Some(Recognised::Statement(flight)) => flight,
             Some(Recognised::Control(control)) => {
-                return Box::pin(self.take_control(control)).await;
+                return Ok(match Box::pin(self.take_control(control)).await? {
+                    true => Taken::Answered,
+                    false => Taken::Nothing,
+                });
             }
-            None => return Ok(false),
+            None => return Ok(Taken::Nothing),
         };
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more after it.
@@ -93,14 +188,16 @@ impl Session {
                 Err(full) => {
                     self.take(&flight);
                     self.end_statement(Err(full.to_fields().into())).await?;
-                    return Ok(true);
+                    return Ok(Taken::Answered);
                 }
             }
             // The schema may have changed meanwhile.
-            let Some(Recognised::Statement(again)) = self.recognise() else { return Ok(false) };
+            let Some(Recognised::Statement(again)) = self.recognise() else {
+                return Ok(Taken::Nothing);
+            };
             flight = again;
         }
-        let Some(node) = self.send(&flight) else { return Ok(false) };
+        let Some(node) = self.send(&flight) else { return Ok(Taken::Nothing) };
         let (is_outside, written) = (!self.tx.transaction.is_open(), self.client.written());
         let mut parsed = false;
         let ran = self.finish(node, &mut parsed).await;
@@ -110,15 +207,14 @@ impl Session {
             && self.is_to_run_again(&ran, 0)
         {
             self.client.take_back(start);
-            // The client's messages are still there.
-            return Ok(false);
+            return Ok(Taken::Back(Box::new(flight)));
         }
         self.take(&flight);
         if parsed {
             self.keep_unnamed(flight, node);
         }
         self.end_statement(ran).await?;
-        Ok(true)
+        Ok(Taken::Answered)
     }
 
     /// What is at the front of the client's stream, if only a node is needed to run it.

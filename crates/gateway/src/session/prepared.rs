@@ -159,7 +159,10 @@ impl Session {
             planner::refuse_analysis(text, &self.tx.catalog, &self.tx.scope)?;
         }
         // Node 1 analyses the statement, so that PREPARE fails where PostgreSQL's would.
-        let (oids, columns) = self.executor().describe_text(text, &oids).await?;
+        let (oids, columns) = match self.tx.transaction.is_open() {
+            true => self.executor().describe_text_apart(text, &oids).await?,
+            false => self.executor().describe_text(text, &oids).await?,
+        };
         if self.tx.statements.contains_key(name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(Failure::error("42P05", message));

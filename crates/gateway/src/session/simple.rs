@@ -178,6 +178,7 @@ impl Session {
             let written = self.client.written();
             let ran = self.run_text(&text).await;
             self.tx.starving = None;
+            self.tx.locks_in_turn = false;
             let said = self.client.said_again(written);
             if is_outside
                 && let Some(start) = said
@@ -199,6 +200,7 @@ impl Session {
     pub(super) fn take_back(&mut self, start: usize, overtaken: &mut u32) {
         self.client.take_back(start);
         *overtaken += 1;
+        self.tx.locks_in_turn = true;
         if 1 < *overtaken {
             self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
         }

@@ -128,6 +128,9 @@ pub(crate) struct TransactionContext {
     pub(crate) planning: Planning,
     /// Its statement has been overtaken by changes of the schema repeatedly.
     pub(crate) starving: Option<Starving>,
+    /// The statement is run again: it takes its locks on one node after another, as changes of the schema do. One that
+    /// waits on the first holds none on the others, and is in no circle of waits.
+    pub(crate) locks_in_turn: bool,
     /// The right to have the tree of a large text.
     pub(crate) reading: Option<ReadingPermit>,
     /// It has executed LISTEN.
@@ -197,6 +200,7 @@ impl TransactionContext {
             changed_defaults: false,
             planning: Planning::default(),
             starving: None,
+            locks_in_turn: false,
             reading: None,
             listening: false,
             hears_node_1_alone: false,

@@ -143,6 +143,7 @@ impl Session {
             let written = self.client.written();
             let ran = self.execute_plan_once(name, pending, row_limit).await;
             self.tx.starving = None;
+            self.tx.locks_in_turn = false;
             let said = self.client.said_again(written).filter(|_| is_outside);
             let Some(start) = said.filter(|_| self.is_to_run_again(&ran, overtaken)) else {
                 return ran;

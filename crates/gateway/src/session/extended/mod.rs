@@ -215,7 +215,7 @@ impl Session {
     }
 
     /// The statement's plan, made again if the catalog or the meaning of names has changed.
-    fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
+    pub(in crate::session) fn plan_of(&mut self, name: &str) -> Result<Arc<Planned>, Failure> {
         self.tx.refresh_catalog();
         let basis = self.tx.basis();
         let statement = self.statement(name)?;

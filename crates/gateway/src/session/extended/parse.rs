@@ -77,9 +77,13 @@ impl Session {
                 self.tx.begin_in_sight(Waits::AskingNobody).await?;
             }
         }
-        if super::describe::is_answered_here(&self.plan_of(&name)?.plan) {
+        let planned = self.plan_of(&name)?;
+        if super::describe::is_answered_here(&planned.plan) {
             self.check_unchecked_here();
             return Ok(());
+        }
+        if self.is_described_apart(&planned) {
+            return Box::pin(self.check_apart(&name)).await;
         }
         let node = self.describing_node(&name)?;
         self.send_parse(node, &name, true).await?;

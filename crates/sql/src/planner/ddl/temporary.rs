@@ -138,6 +138,7 @@ pub(super) fn concerns_only_temporary(
             kind => one_kind(
                 drop.objects
                     .iter()
+                    .filter(|object| !is_nowhere(object, kind, context))
                     .map(|object| names_object(object, parts_behind_relation(kind), context)),
             )?,
         },
@@ -161,6 +162,25 @@ pub(super) fn changes_code(tree: &NodeEnum) -> bool {
             | NodeEnum::AlterOwnerStmt(_)
             | NodeEnum::DropStmt(_)
     )
+}
+
+/// Whether a statement that drops relations names one that is not there: node 1 says so, whatever the others are.
+fn is_nowhere(object: &Node, kind: ObjectType, context: &Context<'_>) -> bool {
+    // All of these are in the catalog.
+    let are_known = matches!(
+        kind,
+        ObjectType::ObjectTable | ObjectType::ObjectView | ObjectType::ObjectMatview
+    );
+    let Some(NodeEnum::List(list)) = &object.node else { return false };
+    let parts: Vec<&str> = list.items.iter().filter_map(string).collect();
+    let (schema, name) = match parts[..] {
+        [.., schema, name] => (Some(schema), name),
+        [name] => (None, name),
+        [] => return false,
+    };
+    are_known
+        && !names_object(object, 0, context)
+        && context.catalog.resolve(context.scope, schema, name).is_none()
 }
 
 /// All of them, or none; anything between is refused.

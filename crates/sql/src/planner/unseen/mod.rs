@@ -1,10 +1,12 @@
 //! Code that a statement may run and does not show: what it means for the statement's plan.
 //!
-//! Owns: three rooms: what code a statement can reach (`reach`), what may run with rows where they are
-//! written (`rows`), and what both mean for a plan that was chosen (`settle`).
+//! Owns: four rooms: what code a statement can reach (`reach`), with what a change of the schema makes servers run
+//! (`change`); what may run with rows where they are written (`rows`), and what all that means for a plan that was
+//! chosen (`settle`).
 //! Never: reads a body (`closure` does).
 //! Start reading at [`of_statement`], then [`settle`].
 
+mod change;
 mod reach;
 mod rows;
 mod settle;
