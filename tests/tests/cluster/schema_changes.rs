@@ -793,6 +793,68 @@ fn a_later_statement_of_a_flight_is_planned_by_what_was_committed_before_it() ->
 }
 
 /// A flight that waits for long, and changes of a table that it does not use.
+/// Outside of transactions prepared statements and unnamed ones are run again as queries are, by whichever change they
+/// were ended: one that makes an index and one that drops it, for example, the second of which meets what the
+/// first has ended.
+#[test]
+fn changes_of_the_schema_are_hardly_an_error_for_single_statements() -> Result<()> {
+    const CHANGES: usize = 40;
+    let cluster = start_with_home_tables(2)?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    admin.query("CREATE TABLE busy (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME")?;
+    admin.query("INSERT INTO busy SELECT n, 0 FROM generate_series(1, 100) n")?;
+    let stop = AtomicBool::new(false);
+    let work = |sql: &'static str, is_prepared: bool| -> Result<(usize, usize)> {
+        let mut client = Client::connect(&endpoint)?;
+        if is_prepared {
+            conversation::hold(&mut client, &format!("P s|{sql}\nS"))?;
+        }
+        let run = match is_prepared {
+            true => "B |s|7\nD P \nE |0\nS".to_owned(),
+            false => format!("P |{sql}\nB ||7\nD P \nE |0\nS"),
+        };
+        let (mut done, mut refused) = (0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let said = conversation::hold(&mut client, &run)?;
+            match said.iter().find(|line| line.starts_with("Error")) {
+                None => done += 1,
+                Some(error) => {
+                    ensure!(error == "Error 40001", "{said:#?}");
+                    refused += 1;
+                }
+            }
+        }
+        Ok((done, refused))
+    };
+    let told = thread::scope(|scope| -> Result<Vec<(usize, usize)>> {
+        let (read, write) =
+            ("SELECT v FROM busy WHERE id = $1", "UPDATE busy SET v = v + 1 WHERE id = $1");
+        let clients: Vec<_> = [(read, true), (write, true), (read, false), (write, false)]
+            .map(|(sql, is_prepared)| {
+                scope.spawn({
+                    let work = &work;
+                    move || work(sql, is_prepared)
+                })
+            })
+            .into_iter()
+            .collect();
+        let changed = (0..CHANGES).try_for_each(|turn| {
+            admin.query(&format!("CREATE INDEX busy{turn} ON busy (v)"))?;
+            admin.query(&format!("DROP INDEX busy{turn}"))?;
+            sleep(Duration::from_millis(20));
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        let told = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+        changed.and(told)
+    })?;
+    let (done, refused) = told.iter().fold((0, 0), |sum, told| (sum.0 + told.0, sum.1 + told.1));
+    eprintln!("{done} done, {refused} refused");
+    ensure!(0 < done && refused < CHANGES, "{done} done, {refused} refused");
+    Ok(())
+}
+
 #[test]
 fn a_change_of_another_table_leaves_a_flight_alone() -> Result<()> {
     let cluster = start(2)?;

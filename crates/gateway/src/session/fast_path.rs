@@ -137,7 +137,10 @@ impl Session {
             match outdated {
                 Outdated::Prepared(name) => {
                     self.plan_of(&name)?;
-                    self.describe_anew(&name).await
+                    self.describe_anew(&name).await?;
+                    // Nor can what parses it in the same flight be run again.
+                    let node = self.describing_node(&name)?;
+                    self.parse_by_itself(node, &name).await
                 }
                 Outdated::Text(statement) => self.tx.plan(&statement).map(drop),
             }
@@ -158,8 +161,8 @@ impl Session {
                 let is_planned = statement.plan.as_ref().is_some_and(|plan| plan.basis == basis);
                 let is_described =
                     !statement.described || statement.described_version == self.schema_version();
-                statement.statement.as_ref()?;
-                let is_outdated = !is_planned || !is_described;
+                let (meaning, _) = statement.number.as_ref()?;
+                let is_outdated = !is_planned || !is_described || !self.is_meant(meaning);
                 is_outdated.then(|| Outdated::Prepared(execution.statement.to_owned()))
             }
             Flight::Unnamed { text, .. } => {

@@ -8,7 +8,7 @@ use tutti_link::pool::{Lookup, SchemaVersion, StatementKey, name_of};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan};
 use tutti_wire::backend::put_bare;
-use tutti_wire::frontend::{Parse, Target, put_close, put_parse};
+use tutti_wire::frontend::{Parse, Target, put_close, put_parse, put_sync};
 
 use super::due::{Expect, Undo};
 use crate::client::failure::Failure;
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Where a statement is analysed: where it will run if that is known, else on node 1.
-    pub(super) fn describing_node(&mut self, name: &str) -> Result<NodeId, Failure> {
+    pub(in crate::session) fn describing_node(&mut self, name: &str) -> Result<NodeId, Failure> {
         let planned = self.plan_of(name)?;
         Ok(match &planned.plan {
             Plan::Data(DataPlan::One { node: NodeChoice::Any, .. }) => {
@@ -183,6 +183,42 @@ impl Session {
         }
         self.describe_anew(name).await?;
         self.send_parse(node, name, false).await
+    }
+
+    /// Lets a node know a prepared statement before it is executed, and waits for that. Requires: nothing is due.
+    ///
+    /// Errors: what the node's analysis finds; the connection is lost.
+    pub(in crate::session) async fn parse_by_itself(
+        &mut self,
+        node: NodeId,
+        name: &str,
+    ) -> Result<(), Failure> {
+        let number = self.number_of(name)?;
+        let statement = self.statement(name)?;
+        let (parsed, types) = (statement.statement.clone(), statement.types_given.clone());
+        let Some(parsed) = parsed else { return Ok(()) };
+        let link = self.tx.enlist(node, Access::Read).await?;
+        if link.known.look(number) != Lookup::Missing {
+            return Ok(());
+        }
+        let types = link.types_here(&types);
+        let closed = link.known.add(number);
+        link.begin();
+        let out = link.connection().outgoing();
+        if let Some(closed) = closed {
+            put_close(out, Target::Statement, &name_of(closed));
+        }
+        put_parse(out, &name_of(number), &parsed.text, &types);
+        put_sync(out);
+        link.connection().flush().await?;
+        let refused_before = link.settle().await?;
+        let answer = link.connection().finish_query().await;
+        link.answered();
+        if answer.is_err() {
+            link.known.doubt(number);
+        }
+        refused_before.map_or(Ok(()), Err)?;
+        Ok(answer.map(drop)?)
     }
 
     /// Whether a statement with this meaning still means the same.
