@@ -39,9 +39,10 @@ impl Executor<'_> {
         let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
         link.put_silent("SAVEPOINT tutti_describes");
         let described = self.describe_text(text, types).await?;
+        // Awaited: a session that owes answers counts as one at work, and its client may pause now.
         let link = self.tx.links.at(&NodeId::HOME);
-        link.put_silent("ROLLBACK TO SAVEPOINT tutti_describes; RELEASE SAVEPOINT tutti_describes");
-        link.connection().flush().await?;
+        link.query("ROLLBACK TO SAVEPOINT tutti_describes; RELEASE SAVEPOINT tutti_describes")
+            .await?;
         Ok(described)
     }
 

@@ -82,9 +82,6 @@ impl Session {
             self.check_unchecked_here();
             return Ok(());
         }
-        if self.is_described_apart(&planned) {
-            return Box::pin(self.check_apart(&name)).await;
-        }
         let node = self.describing_node(&name)?;
         self.send_parse(node, &name, true).await?;
         self.pipeline.unchecked = None;
