@@ -80,8 +80,11 @@ fn transfers_are_whole_whatever_plug_is_pulled() {
     let out = tempfile::tempdir().unwrap();
     let (line, printed) = quick(&examples().join("faults.toml"), out.path());
     assert!(0.0 < line["figures"]["found_acknowledged"].as_f64().unwrap(), "{line}");
-    assert!(0.0 < line["figures"]["told_refused"].as_f64().unwrap(), "{line}");
-    assert!(0 < line["clients"]["all"]["failed"]["lost"].as_u64().unwrap(), "{line}");
+    let all = &line["clients"]["all"];
+    assert!(0 < all["failed"]["lost"].as_u64().unwrap(), "{line}");
+    // A server that is away for 0.6 s is felt: somebody is told, or waits for it to be back.
+    let refused = line["figures"]["told_refused"].as_f64().unwrap();
+    assert!(0.0 < refused || 300.0 <= all["max_ms"].as_f64().unwrap(), "{line}");
     assert!(printed.contains("node 2 killed at"), "{printed}");
 }
 

@@ -720,11 +720,11 @@ fn code_behind_types_is_not_run_unasked() -> Result<()> {
         admin.query(setup)?;
         admin.query(&check(WRITES))?;
         admin.query(&compare(WRITES))?;
-        let is_conversation = statement.starts_with("P |");
-        let said = match is_conversation {
-            true => conversation::hold(&mut admin, statement)?,
-            false => conversation::hold(&mut admin, &format!("Q {statement}"))?,
+        let lines = match statement.starts_with("P |") {
+            true => statement.to_owned(),
+            false => format!("Q {statement}"),
         };
+        let said = conversation::hold(&mut admin, &lines)?;
         ensure!(said.iter().any(|line| line == "Error 0A000"), "{setup}; {statement}: {said:#?}");
         nothing_was_written(&cluster, statement, &said)?;
     }

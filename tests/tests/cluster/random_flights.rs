@@ -37,7 +37,7 @@ const WRITES: &str = "INSERT INTO public.b VALUES (1, 1), (2, 2), (3, 3);";
 /// What is changed beside the conversations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Changes {
-    /// What no conversation uses: every answer is as without them, but for 40001 now and then.
+    /// What no conversation uses: every answer is as without them.
     Unrelated,
     /// Tables, columns, placements and code that they use: they may be told to retry, or that what they would run
     /// is refused.
@@ -49,12 +49,7 @@ impl Changes {
         let retries = ["40001", "0A000", "40P01"].contains(&sqlstate);
         // A server looks a function up that was dropped since it has analysed its call: "cache lookup failed".
         let misses = sqlstate == "XX000" && text.contains("ov(");
-        match self {
-            Self::Related => retries || misses,
-            // Known since 2026-11-26, cause not found: once in some hundred conversations, after code that is asked about
-            // in the same flight (TUTTI_FLIGHTS_SEED=3070358342 shows it in one of four runs). See the end.
-            Self::Unrelated => sqlstate == "40001",
-        }
+        self == Self::Related && (retries || misses)
     }
 
     /// A change and what undoes it.
@@ -475,10 +470,6 @@ fn hold_all_beside(changes: Changes) -> Result<()> {
     let (cases, refused) = (cases.into_inner(), refused.into_inner());
     println!("{cases} conversations, {refused} of them told to retry, beside {changed} changes");
     ensure!(0 < cases && 0 < changed);
-    ensure!(
-        changes == Changes::Related || refused * 20 <= cases,
-        "{refused} of {cases} conversations were told to retry for what they do not use"
-    );
     Ok(())
 }
 

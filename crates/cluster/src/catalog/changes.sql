@@ -163,7 +163,9 @@ BEGIN
         CASE WHEN b.changes THEN 't' ELSE 'f' END,
         CASE d.refclassid WHEN 'pg_proc'::regclass THEN 'f' WHEN 'pg_operator'::regclass THEN 'o'
             WHEN 'pg_type'::regclass THEN 't' ELSE 'r' END,
-        d.refobjid::text, rn.nspname::text, r.relname::text, NULL, NULL, NULL
+        d.refobjid::text, rn.nspname::text, r.relname::text,
+        CASE WHEN b.classid = ANY (ARRAY['pg_class', 'pg_constraint', 'pg_statistic_ext']::regclass[]::oid[])
+            THEN b.tree END, NULL, NULL
     FROM object b CROSS JOIN LATERAL (SELECT x.refclassid, x.refobjid, x.deptype, x.objsubid FROM pg_depend x
         WHERE x.classid = b.classid AND x.objid = b.objid OFFSET 0) AS d
     LEFT JOIN pg_class r ON d.refclassid = 'pg_class'::regclass AND r.oid = d.refobjid
@@ -189,17 +191,6 @@ BEGIN
     JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE b.kind = 'rule' AND (r.ev_action::text NOT LIKE '({QUERY :commandType 7 %'
         OR r.ev_qual::text LIKE '%{SUBLINK %')
-    UNION ALL SELECT 'attached', b.relation::text, '0', b.kind, b.name, b.fired::text,
-        CASE WHEN b.changes THEN 't' ELSE 'f' END, 'c', '0', NULL, b.tree, NULL, NULL, NULL
-    FROM object b
-    WHERE b.classid = ANY (ARRAY['pg_class', 'pg_constraint', 'pg_statistic_ext']::regclass[]::oid[]) AND b.tree <> ''
-        AND EXISTS (SELECT FROM (SELECT x.refclassid, x.refobjid, x.deptype, x.objsubid FROM pg_depend x
-            WHERE x.classid = b.classid AND x.objid = b.objid OFFSET 0) AS d
-        WHERE d.refobjid >= 16384 AND CASE d.refclassid
-            WHEN 'pg_proc'::regclass THEN d.deptype <> 'e'
-            WHEN 'pg_operator'::regclass THEN d.deptype <> 'e'
-            WHEN 'pg_type'::regclass THEN d.deptype = 'n' AND (b.classid <> 'pg_class'::regclass OR d.objsubid = 0)
-            ELSE false END)
     UNION ALL SELECT DISTINCT 'literal', m[1], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM object b, regexp_matches(concat(b.tree, b.further),
         ':consttype (?:25|1042|1043) [^{}]*:constvalue \d+ \[ ([-0-9 ]+)\]', 'g') AS m

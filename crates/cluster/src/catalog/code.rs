@@ -126,7 +126,7 @@ UNION ALL SELECT a.amoplefttype, a.amoprighttype, o.oprcode::oid
 
 /// Objects of relations and domains, with the user-defined objects they refer to: relation, domain,
 /// kind, name, what fires it, whether it is a BEFORE ROW trigger; catalog and OID of what it refers
-/// to, or schema and name of a relation.
+/// to, or schema and name of a relation; and how the server keeps what it plans with.
 const ATTACHED: &str = "WITH edge AS (
     SELECT classid, objid, refclassid, refobjid FROM pg_depend
     WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384 AND deptype <> 'e'
@@ -172,19 +172,10 @@ const ATTACHED_USES: &str = "
 SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes,
     CASE e.refclassid WHEN 'pg_proc'::regclass THEN 'f' WHEN 'pg_operator'::regclass THEN 'o'
         WHEN 'pg_type'::regclass THEN 't' ELSE 'r' END,
-    e.refobjid, rn.nspname, r.relname::text -- (A tree, below, would be cut to the length of a name.)
+    e.refobjid, rn.nspname, r.relname, s.tree
 FROM edge e JOIN object o ON o.classid = e.classid AND o.objid = e.objid
-LEFT JOIN pg_class r ON e.refclassid = 'pg_class'::regclass AND r.oid = e.refobjid
-LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
-WHERE e.refobjid <> o.relation
-UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'f', b.function,
-    NULL, NULL
-FROM object o JOIN built_in b ON b.classid = o.classid AND b.objid = o.objid
-UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, '', 0, NULL, NULL
-FROM object o WHERE o.kind = 'trigger'
--- How the server keeps what it plans with, where that may run code.
-UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'c', 0, NULL, s.tree
-FROM object o JOIN (
+-- How the server keeps what it plans with.
+LEFT JOIN (
     SELECT 'pg_class'::regclass, indexrelid, concat(indexprs::text, indpred::text) FROM pg_index
         WHERE indexprs IS NOT NULL OR indpred IS NOT NULL
     UNION ALL SELECT 'pg_class'::regclass, partrelid, partexprs::text FROM pg_partitioned_table
@@ -194,11 +185,18 @@ FROM object o JOIN (
     UNION ALL SELECT 'pg_statistic_ext'::regclass, oid, stxexprs::text FROM pg_statistic_ext
         WHERE stxexprs IS NOT NULL
     ) AS s (classid, objid, tree) ON s.classid = o.classid AND s.objid = o.objid
-WHERE EXISTS (SELECT FROM edge e WHERE e.classid = o.classid AND e.objid = o.objid)
+LEFT JOIN pg_class r ON e.refclassid = 'pg_class'::regclass AND r.oid = e.refobjid
+LEFT JOIN pg_namespace rn ON rn.oid = r.relnamespace
+WHERE e.refobjid <> o.relation
+UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'f', b.function,
+    NULL, NULL, NULL
+FROM object o JOIN built_in b ON b.classid = o.classid AND b.objid = o.objid
+UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, '', 0, NULL, NULL, NULL
+FROM object o WHERE o.kind = 'trigger'
 -- A rule that does more than leaving something out runs statements, be it over its own table, or over
 -- none, whose rows are the client's.
 UNION ALL SELECT o.relation, o.domain, o.kind, o.name, o.fired, o.changes, 'r', c.oid, n.nspname,
-    c.relname
+    c.relname, NULL
 FROM object o JOIN pg_rewrite r ON r.oid = o.objid JOIN pg_class c ON c.oid = r.ev_class
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE o.kind = 'rule' AND (r.ev_action::text NOT LIKE '({QUERY :commandType 7 %'
@@ -532,7 +530,7 @@ pub(super) fn read_attached(answer: &Answer<'_>, code: &mut Code) -> Result<(), 
             events: answer.number(row, 4)?,
             changes_row: answer.boolean(row, 5)?,
             uses: used.into_iter().collect(),
-            is_folded: answer.text(row, 6)? == "c" && folds_code(answer.text(row, 9)?),
+            is_folded: answer.optional(row, 10).is_some_and(folds_code),
         };
         code.attach(answer.number(row, 0)?, attached);
     }

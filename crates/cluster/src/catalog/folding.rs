@@ -8,8 +8,7 @@
 //! (`eval_const_expressions`; `RelationGetIndexExpressions`, `get_relation_constraints`,
 //! `get_relation_statistics`): it calls the functions there, once on each server and process.
 
-/// The first number that objects of users have.
-const FIRST_USER_OID: u32 = 16_384;
+use tutti_link::translation::FIRST_NORMAL_OID;
 
 /// A node whose end has not been reached.
 #[derive(Debug, Default)]
@@ -54,7 +53,7 @@ pub(super) fn folds_code(tree: &str) -> bool {
             '0'..='9' => {
                 let digits = word(rest);
                 if names_code(field)
-                    && digits.parse().is_ok_and(|oid: u32| FIRST_USER_OID <= oid)
+                    && digits.parse().is_ok_and(|oid: u32| FIRST_NORMAL_OID <= oid)
                     && let Some(node) = open.last_mut()
                 {
                     node.runs_code = true;

@@ -42,17 +42,18 @@ impl Executor<'_> {
                 if let Some(unseen) = unseen {
                     // What code the analysis runs (constants are read by it) is that of the query, too.
                     self.begin_accounting(unseen, &plan.plan, text, call);
-                } else if !call.is_extended() {
-                    // The parts that run below would report less than the whole: errors of analysis
-                    // must be those of the client's own statement.
-                    self.describe_text(text, &[]).await?;
+                }
+                // The parts that run below would report less than the whole: errors of analysis
+                // must be those of the client's own statement.
+                let mut described = match call.is_extended() {
+                    true => Ok(()),
+                    false => self.describe_text(text, &[]).await.map(drop),
+                };
+                if unseen.is_none() {
+                    described = Ok(described?);
                 }
                 let deal = Deal { relation: &insert.relation, columns, key: *key };
                 let inserted = async {
-                    let described = match unseen.is_some() && !call.is_extended() {
-                        true => self.describe_text(text, &[]).await.map(drop),
-                        false => Ok(()),
-                    };
                     let rows = match described {
                         Ok(()) => self.query_rows(plan, query, call).await,
                         Err(error) => Err(error),

@@ -153,23 +153,24 @@ impl Plans {
 
     /// What is known of a text that is one statement: that, and its plan on this basis.
     pub fn of_one(&self, basis: Basis, text: &str) -> Option<(Arc<Statement>, Arc<Planned>)> {
-        let statements = self.statements.get(text)?;
-        let [statement] = &*statements else { return None };
-        let planned = self.kept(basis, statement)?;
+        let statement = self.only_statement(text)?;
+        let planned = self.kept(basis, &statement)?;
         self.counts.parse_hits.fetch_add(1, Ordering::Relaxed);
         self.counts.plan_hits.fetch_add(1, Ordering::Relaxed);
-        Some((statement.clone(), planned))
+        Some((statement, planned))
     }
 
-    /// A text's statement, if its plan would be kept and there is none on this basis.
+    /// A known text's statement, if it is of rows and has no plan on this basis.
     pub fn outdated(&self, basis: Basis, text: &str) -> Option<Arc<Statement>> {
+        let statement = self.only_statement(text)?;
+        // The clause is in no statement of rows.
+        (statement.is_of_rows() && self.kept(basis, &statement).is_none()).then_some(statement)
+    }
+
+    fn only_statement(&self, text: &str) -> Option<Arc<Statement>> {
         let statements = self.statements.get(text)?;
         let [statement] = &*statements else { return None };
-        let may_be_kept = statement.distribute_by.is_none()
-            && text.len() <= TEXT_BYTES_MAX
-            && statement.may_be_kept()
-            && statement.is_of_rows();
-        (may_be_kept && self.kept(basis, statement).is_none()).then(|| statement.clone())
+        Some(statement.clone())
     }
 
     /// Keeps a plan, if it is worth keeping.

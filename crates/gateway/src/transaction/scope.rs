@@ -90,9 +90,9 @@ impl TransactionContext {
         // A transaction that has not reached any node need not be begun for this: SET TRANSACTION and LOCK
         // may still be its first statement.
         let is_in_block = !self.transaction.nodes.is_empty();
-        let link = match !is_in_block {
-            true => self.link(NodeId::HOME).await?,
-            false => {
+        let link = match is_in_block {
+            false => self.link(NodeId::HOME).await?,
+            true => {
                 self.takes_snapshot = true;
                 self.enlist(NodeId::HOME, Access::Read).await?
             }

@@ -225,17 +225,20 @@ async fn ask(connection: &mut NodeConnection) -> Result<NodeView, GatewayError> 
         return Err(GatewayError::Unreadable { node, what: "waits" });
     };
     let mut view = NodeView::default();
+    let wait_in = |answer: &Answer<'_>, row| {
+        let what = answer.text(row, 3)?.to_owned();
+        let (pid, since_us) = (answer.number(row, 0)?, answer.number(row, 1)?);
+        Ok::<_, GatewayError>(LockWait { pid, since_us, what })
+    };
     let answer = Answer { node, what: "waits", rows: waits };
     for row in 0..answer.len() {
-        let what = answer.text(row, 3)?.to_owned();
-        let wait = LockWait { pid: answer.number(row, 0)?, since_us: answer.number(row, 1)?, what };
-        view.waits.push((wait, Holder::Process(answer.number(row, 2)?)));
+        let holder = Holder::Process(answer.number(row, 2)?);
+        view.waits.push((wait_in(&answer, row)?, holder));
     }
     let answer = Answer { node, what: "waits for prepared transactions", rows: for_prepared };
     for row in 0..answer.len() {
-        let what = answer.text(row, 3)?.to_owned();
-        let wait = LockWait { pid: answer.number(row, 0)?, since_us: answer.number(row, 1)?, what };
-        view.waits.push((wait, Holder::Prepared(answer.text(row, 2)?.to_owned())));
+        let holder = Holder::Prepared(answer.text(row, 2)?.to_owned());
+        view.waits.push((wait_in(&answer, row)?, holder));
     }
     let answer = Answer { node, what: "begins of transactions", rows: started };
     for row in 0..answer.len() {

@@ -4,7 +4,7 @@
 //! Start reading at [`string`] and [`option`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{self, DefElem, FuncCall, Node, SelectStmt, a_const};
+use pg_query::protobuf::{self, ColumnDef, DefElem, FuncCall, Node, SelectStmt, a_const};
 
 /// The text of a `String` node.
 pub(super) fn string(node: &Node) -> Option<&str> {
@@ -74,4 +74,22 @@ pub(super) fn is_set(option: &Node, name: &str) -> bool {
 /// SELECT … INTO, which in a set operation is written in the leftmost query.
 pub(super) fn has_into(select: &SelectStmt) -> bool {
     select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
+}
+
+/// Whether adding this column makes a sequence.
+pub(super) fn column_makes_sequence(column: &ColumnDef) -> bool {
+    const SERIAL: [&str; 6] =
+        ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
+    let serial = column
+        .type_name
+        .as_ref()
+        .and_then(|name| string(name.names.last()?))
+        .is_some_and(|name| SERIAL.contains(&name));
+    let identity = column.constraints.iter().any(|constraint| match &constraint.node {
+        Some(NodeEnum::Constraint(constraint)) => {
+            constraint.contype() == protobuf::ConstrType::ConstrIdentity
+        }
+        _ => false,
+    });
+    serial || identity
 }

@@ -77,8 +77,7 @@ impl Session {
                 self.tx.begin_in_sight(Waits::AskingNobody).await?;
             }
         }
-        let planned = self.plan_of(&name)?;
-        if super::describe::is_answered_here(&planned.plan) {
+        if super::describe::is_answered_here(&self.plan_of(&name)?.plan) {
             self.check_unchecked_here();
             return Ok(());
         }

@@ -8,7 +8,6 @@ use pg_query::protobuf::{
     AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Node,
 };
 
-use super::create_table::column_makes_sequence;
 use super::refused;
 use super::scope::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
@@ -17,6 +16,7 @@ use crate::planner::context::Context;
 use crate::planner::determinism::expression_obstacle;
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
+use crate::planner::syntax::column_makes_sequence;
 use crate::refusal::Refusal;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {

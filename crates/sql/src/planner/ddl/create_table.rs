@@ -4,9 +4,7 @@
 //! schema change and an INSERT. Never: chooses a placement for tables that ask for none.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{
-    ColumnDef, CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt,
-};
+use pg_query::protobuf::{CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt};
 
 use super::materialized_view::plan_materialized_view;
 use super::refused;
@@ -16,7 +14,7 @@ use crate::plan::{CreatedTable, DataPlan, Ddl, NodeChoice, Plan, Planned, RunOn,
 use crate::planner::context::Context;
 use crate::planner::query;
 use crate::planner::sql_text::deparse;
-use crate::planner::syntax::string;
+use crate::planner::syntax::column_makes_sequence;
 use crate::planner::temporary::is_temporary;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -61,24 +59,6 @@ fn makes_sequence(element: &Node) -> bool {
         Some(NodeEnum::TableLikeClause(like)) => like.options != 0,
         _ => false,
     }
-}
-
-/// Whether adding this column makes a sequence.
-pub(super) fn column_makes_sequence(column: &ColumnDef) -> bool {
-    const SERIAL: [&str; 6] =
-        ["serial", "serial2", "serial4", "serial8", "bigserial", "smallserial"];
-    let serial = column
-        .type_name
-        .as_ref()
-        .and_then(|name| string(name.names.last()?))
-        .is_some_and(|name| SERIAL.contains(&name));
-    let identity = column.constraints.iter().any(|constraint| match &constraint.node {
-        Some(NodeEnum::Constraint(constraint)) => {
-            constraint.contype() == pg_query::protobuf::ConstrType::ConstrIdentity
-        }
-        _ => false,
-    });
-    serial || identity
 }
 
 /// CREATE TABLE … AS, and CREATE MATERIALIZED VIEW, which the grammar treats alike.

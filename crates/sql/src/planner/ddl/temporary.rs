@@ -171,13 +171,7 @@ fn is_nowhere(object: &Node, kind: ObjectType, context: &Context<'_>) -> bool {
         kind,
         ObjectType::ObjectTable | ObjectType::ObjectView | ObjectType::ObjectMatview
     );
-    let Some(NodeEnum::List(list)) = &object.node else { return false };
-    let parts: Vec<&str> = list.items.iter().filter_map(string).collect();
-    let (schema, name) = match parts[..] {
-        [.., schema, name] => (Some(schema), name),
-        [name] => (None, name),
-        [] => return false,
-    };
+    let Some((schema, name)) = relation_of(object, 0) else { return false };
     are_known
         && !names_object(object, 0, context)
         && context.catalog.resolve(context.scope, schema, name).is_none()
@@ -219,12 +213,17 @@ fn parts_behind_relation(kind: ObjectType) -> usize {
 
 /// Whether an object's name (a list of its parts) is, or belongs to, a temporary relation.
 fn names_object(object: &Node, parts_behind: usize, context: &Context<'_>) -> bool {
-    let Some(NodeEnum::List(list)) = &object.node else { return false };
+    relation_of(object, parts_behind)
+        .is_some_and(|(schema, name)| names_temporary(schema.unwrap_or_default(), name, context))
+}
+
+/// Schema as written and name of the relation that an object's name (a list of its parts) begins with.
+fn relation_of(object: &Node, parts_behind: usize) -> Option<(Option<&str>, &str)> {
+    let Some(NodeEnum::List(list)) = &object.node else { return None };
     let parts: Vec<&str> = list.items.iter().filter_map(string).collect();
-    let Some(relation_parts) = parts.len().checked_sub(parts_behind) else { return false };
-    match &parts[..relation_parts] {
-        [.., schema, name] => names_temporary(schema, name, context),
-        [name] => names_temporary("", name, context),
-        [] => false,
+    match parts[..parts.len().checked_sub(parts_behind)?] {
+        [.., schema, name] => Some((Some(schema), name)),
+        [name] => Some((None, name)),
+        [] => None,
     }
 }

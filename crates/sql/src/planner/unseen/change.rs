@@ -7,12 +7,14 @@
 //! Start reading at [`add_computed_by_change`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AlterTableType, ConstrType, CreateFunctionStmt, Node, RangeVar};
+use pg_query::protobuf::{
+    AlterTableStmt, AlterTableType, ConstrType, CreateFunctionStmt, Node, RangeVar,
+};
 
 use crate::closure::Search;
 use crate::planner::context::Context;
 use crate::planner::sql_text::deparse_expression;
-use crate::planner::syntax::{option, option_text};
+use crate::planner::syntax::{column_makes_sequence, option, option_text};
 use crate::walk;
 
 /// Adds all of that for a statement, whatever it is.
@@ -40,7 +42,7 @@ pub(super) fn add_computed_by_change(
     }
 }
 
-/// The statement that is inside of another.
+/// What a child holds, if there is one.
 pub(super) fn inner(node: Option<&Node>) -> Option<&NodeEnum> {
     node.and_then(|node| node.node.as_ref())
 }
@@ -55,28 +57,35 @@ fn computes_of_tables(tree: &NodeEnum) -> bool {
         | NodeEnum::IndexStmt(_)
         | NodeEnum::ReindexStmt(_)
         | NodeEnum::ClusterStmt(_) => true,
-        NodeEnum::AlterTableStmt(alter) => alter.cmds.iter().any(|command| {
-            let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { return false };
-            matches!(
-                command.subtype(),
-                AlterTableType::AtAddColumn
-                    | AlterTableType::AtSetNotNull
-                    | AlterTableType::AtSetExpression
-                    | AlterTableType::AtAddIndex
-                    | AlterTableType::AtAddConstraint
-                    | AlterTableType::AtAddIndexConstraint
-                    | AlterTableType::AtValidateConstraint
-                    | AlterTableType::AtAlterColumnType
-                    | AlterTableType::AtSetLogged
-                    | AlterTableType::AtSetUnLogged
-                    | AlterTableType::AtSetAccessMethod
-                    | AlterTableType::AtAddInherit
-                    | AlterTableType::AtAttachPartition
-                    | AlterTableType::AtDetachPartition
-            )
-        }),
+        NodeEnum::AlterTableStmt(alter) => alters(
+            alter,
+            &[
+                AlterTableType::AtAddColumn,
+                AlterTableType::AtSetNotNull,
+                AlterTableType::AtSetExpression,
+                AlterTableType::AtAddIndex,
+                AlterTableType::AtAddConstraint,
+                AlterTableType::AtAddIndexConstraint,
+                AlterTableType::AtValidateConstraint,
+                AlterTableType::AtAlterColumnType,
+                AlterTableType::AtSetLogged,
+                AlterTableType::AtSetUnLogged,
+                AlterTableType::AtSetAccessMethod,
+                AlterTableType::AtAddInherit,
+                AlterTableType::AtAttachPartition,
+                AlterTableType::AtDetachPartition,
+            ],
+        ),
         _ => false,
     }
+}
+
+/// Whether an ALTER TABLE has a command of one of these kinds.
+pub(super) fn alters(alter: &AlterTableStmt, kinds: &[AlterTableType]) -> bool {
+    alter.cmds.iter().any(|command| match &command.node {
+        Some(NodeEnum::AlterTableCmd(command)) => kinds.contains(&command.subtype()),
+        _ => false,
+    })
 }
 
 /// Whether it adds a column that rows may get values of: all are written anew then, by what the table has. Where it only
@@ -91,10 +100,8 @@ pub(super) fn fills_rows(command: &Node, context: &Context<'_>) -> bool {
         }
         _ => true,
     };
-    let may_be_serial = |name: &str| name.contains("serial");
-    let is_serial = matches!(name, Some(NodeEnum::String(name)) if may_be_serial(&name.sval));
     command.subtype() == AlterTableType::AtAddColumn
-        && (!column.constraints.is_empty() || is_users || is_serial)
+        && (!column.constraints.is_empty() || is_users || column_makes_sequence(column))
 }
 
 /// Whether it stores expressions or queries, or may: the server analyses them, and executes none.

@@ -12,7 +12,7 @@ use pg_query::protobuf::{
     AlterTableType, DropBehavior, Node, ObjectType, RangeVar, ReindexObjectType,
 };
 
-use super::change::{add_computed_by_change, fills_rows, inner};
+use super::change::{add_computed_by_change, alters, fills_rows, inner};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::{FIRES_EVENTS, Reach, Search, Writing};
 use crate::code::{Attached, AttachedKind, events};
@@ -185,12 +185,7 @@ fn add_statement(tree: &NodeEnum, text: &str, context: &Context<'_>, search: &mu
             None
         }
         NodeEnum::AlterTableStmt(alter) => {
-            let has = |kinds: &[AlterTableType]| {
-                alter.cmds.iter().any(|command| match &command.node {
-                    Some(NodeEnum::AlterTableCmd(command)) => kinds.contains(&command.subtype()),
-                    _ => false,
-                })
-            };
+            let has = |kinds: &[AlterTableType]| alters(alter, kinds);
             // A default by itself runs nothing yet; the rest reads existing rows.
             if has(&[
                 AlterTableType::AtAddColumn,
@@ -422,6 +417,11 @@ fn add_index(name: &str, context: &Context<'_>, search: &mut Search<'_>) {
         add_indexes_that(|index| is_it(&index.name), table, context, search);
     }
     // (An index of columns alone is known by no name.)
+    see_all(context, search);
+}
+
+/// Adds what compares values of columns of whatever table.
+fn see_all(context: &Context<'_>, search: &mut Search<'_>) {
     context.catalog.relations.values().flat_map(HashMap::values).for_each(|it| search.see(it));
 }
 
@@ -462,12 +462,7 @@ fn add_computed(
     // Values of columns are compared, for indexes and for statistics.
     match table {
         Some(table) => search.see(table),
-        None => context
-            .catalog
-            .relations
-            .values()
-            .flat_map(HashMap::values)
-            .for_each(|it| search.see(it)),
+        None => see_all(context, search),
     }
     // The first reason found is reported.
     tables.sort_unstable();
