@@ -4,15 +4,20 @@
 //! Owns: the cases that were found wrong once. Never: judges a change on its own (see `schema_changes`).
 //! Start reading at [`a_utility_portal_begins_when_it_is_executed`].
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom;
 use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::conversation;
 use tutti_tests::gateway::{TestCluster, config};
-use tutti_tests::servers;
+use tutti_tests::{environment, servers};
 
 /// Rows of table `b`.
 const ROWS: i32 = 40;
@@ -510,4 +515,93 @@ fn the_first_table_is_not_spread_beside_a_prepared_transaction() -> Result<()> {
         bail!("{found} of 9 rows");
     }
     Ok(())
+}
+
+/// Where the choice among [`pauses`] starts, and how many are chosen.
+const PAUSES_SEED: &str = "TUTTI_PAUSES_SEED";
+const PAUSES: &str = "TUTTI_PAUSES";
+const PAUSES_DEFAULT: u64 = 700;
+
+/// Conversations of one or two statements of every kind, with a Flush and a pause at every place.
+fn pauses() -> Vec<String> {
+    let kinds = [
+        "SELECT v FROM zz WHERE id = 7",
+        "SELECT count(*), sum(v) FROM zz",
+        "SELECT k, five() FROM b ORDER BY k LIMIT 1",
+        "SELECT five() + 1",
+        "UPDATE zz SET v = v WHERE id = 3",
+    ];
+    let at_once = kinds.map(one).into_iter();
+    let paused = kinds.map(|sql| format!("{}~ 40\n", one(sql))).into_iter();
+    let in_block = |text: String| [format!("Q BEGIN\n--\n{text}"), text];
+    let mut cases = BTreeSet::new();
+    for begun in at_once.chain(paused).chain([String::new()]).flat_map(in_block) {
+        for (sql, flushed) in
+            kinds.iter().flat_map(|sql| ["", "P", "B", "D", "PBD"].map(|it| (sql, it)))
+        {
+            for (paused, what) in
+                ["P", "B", "D"].iter().flat_map(|it| ["", "S", "P"].map(|what| (*it, what)))
+            {
+                let after = |step: &str| {
+                    let flush = if flushed.contains(step) { "H\n" } else { "" };
+                    let pause = if paused == step { "~ 40\n" } else { "" };
+                    format!("{flush}{pause}")
+                };
+                let (parsed, bound) = (after("P"), after("B"));
+                let described = match what {
+                    "" => String::new(),
+                    what => format!("D {what} \n{}", after("D")),
+                };
+                cases.insert(format!(
+                    "{begun}P |{sql}\n{parsed}B |\n{bound}{described}E |0\nS\n--\nQ COMMIT"
+                ));
+            }
+        }
+    }
+    cases.into_iter().collect()
+}
+
+/// Statements that a client sends in parts and asks about in between, beside changes that have nothing to do with
+/// them: nobody is told of those. (The code that is called could use what is moved; but it does not wait for it.)
+#[test]
+fn wherever_a_flight_pauses_changes_of_other_things_pass_it_by() -> Result<()> {
+    const CLIENTS: usize = 6;
+    let seed = environment::number(PAUSES_SEED, rand::random::<u32>().into());
+    let count = usize::try_from(environment::number(PAUSES, PAUSES_DEFAULT))?;
+    let mut cases = pauses();
+    cases.shuffle(&mut StdRng::seed_from_u64(seed));
+    cases.truncate(count);
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    make_b(&mut admin)?;
+    let five = "CREATE FUNCTION five() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 5; END'";
+    admin.query(five)?;
+    let (next, ends) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let converse = || -> Result<()> {
+        let mut client = Client::connect(&endpoint)?;
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let said = conversation::hold(&mut client, case)?;
+            let is_wrong = said.iter().any(|line| line.starts_with("Error"));
+            ensure!(!is_wrong, "{PAUSES_SEED}={seed} {PAUSES}={count}\n{case}\n{said:#?}");
+        }
+        Ok(())
+    };
+    thread::scope(|scope| -> Result<()> {
+        let changes = scope.spawn(|| -> Result<()> {
+            while !ends.load(Ordering::Relaxed) {
+                for sql in ["SELECT tutti_home('other')", "SELECT tutti_distribute('other', 'k')"] {
+                    admin.query(sql)?;
+                    sleep(Duration::from_millis(5));
+                }
+            }
+            Ok(())
+        });
+        let clients: Vec<_> = (0..CLIENTS).map(|_| scope.spawn(converse)).collect();
+        let held: Result<()> =
+            clients.into_iter().try_for_each(|client| client.join().expect("no panic"));
+        ends.store(true, Ordering::Relaxed);
+        changes.join().expect("no panic")?;
+        held
+    })
 }

@@ -85,6 +85,50 @@ fn refused_rightly(said: &[String]) -> bool {
     errors.all(|line| ["Error 40001", "Error 0A000", "Error 25P02"].contains(&line.as_str()))
 }
 
+/// A statement is only parsed and described, or is behind others, with a constant by whose type code is called, when
+/// its client pauses; and that code is replaced: it is not run by the analysis, which may not have been sent yet.
+#[test]
+fn what_waits_to_be_analysed_runs_no_code_that_was_replaced() -> Result<()> {
+    let mut cluster = start()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    let check = |with: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION chk(i int) RETURNS bool LANGUAGE plpgsql AS $$ BEGIN {with} RETURN true; END $$"
+        )
+    };
+    admin.query(&check(""))?;
+    admin.query("CREATE DOMAIN dm AS int CHECK (chk(VALUE)); CREATE TABLE w (q dm[])")?;
+    let read = one("SELECT v FROM x WHERE k = 7");
+    let constant = "P s|SELECT * FROM w WHERE q = '{5}'";
+    let before = ["", &read, &format!("{read}H"), &one("SELECT count(*) FROM x"), &one("BEGIN")]
+        .map(str::to_owned);
+    let parsed = [
+        format!("{constant}\nD S s"),
+        format!("{constant}\nP other|SELECT 1"),
+        constant.to_owned(),
+    ];
+    let ends = [("", "H"), ("Q BEGIN", "H"), ("", "S"), ("Q BEGIN", "B |s\nE |0\nS")];
+    let cases = before.iter().flat_map(|before| parsed.iter().map(move |parsed| (before, parsed)));
+    for ((before, parsed), (begin, then)) in cases.zip(ends.into_iter().cycle()) {
+        let what = format!("{begin}, {before}, {parsed}, then {then}");
+        let mut client = Client::connect(&cluster.endpoint())?;
+        conversation::hold(&mut client, &format!("{begin}\n--\n{before}\n{parsed}\n~ 20"))?;
+        let changer = Client::connect(&cluster.endpoint())?;
+        let (changed, _) = joined(meanwhile(changer, format!("Q {}", check(WRITES))))?;
+        ensure!(!changed.iter().any(|line| line.starts_with("Error")), "{what}: {changed:#?}");
+        let said = conversation::hold(&mut client, &format!("{then}\nS"))?;
+        ensure!(refused_rightly(&said), "{what}: {said:#?}");
+        let held = nothing_was_written(&cluster, &what, &said);
+        if held.is_err() {
+            cluster.leave_unaudited("what is wrong is said with the conversation");
+        }
+        held?;
+        drop(client);
+        admin.query(&check(""))?;
+    }
+    Ok(())
+}
+
 /// A statement waits for a lock; what it will call is replaced by what writes a table of several nodes, hidden by
 /// a better overload, or comes with a domain.
 #[test]
@@ -436,6 +480,7 @@ fn what_is_bound_calls_no_other_code_by_a_path_that_was_set_since() -> Result<()
                 ensure!(said.iter().any(|line| line.starts_with("Error")), "{what}: {said:#?}");
                 ensure!(refused_rightly(&said), "{what}: {said:#?}");
                 drop(client);
+                eprintln!("CASE {what} {said:?}");
                 nothing_was_written(&cluster, &what, &said)?;
             }
         }
@@ -989,6 +1034,7 @@ fn what_code_reads_is_what_it_was_when_its_caller_was_bound() -> Result<()> {
                 ensure!(is_refused != change.contains("TABLE u"), "{what}: {change}: {said:#?}");
                 ensure!(refused_rightly(&said), "{what}: {said:#?}");
                 drop(client);
+                eprintln!("CASE {what} {said:?}");
                 nothing_was_written(&cluster, &what, &said)?;
                 if is_refused {
                     break;

@@ -330,6 +330,25 @@ impl Activity {
         self.locked_concerns().clone().filter(|_| self.is_limited.load(Ordering::SeqCst))
     }
 
+    /// A node is about to analyse a statement, by which it may run code, but touches no rows. Where nothing was bound
+    /// before, the plan depends on what the statement depends on, if that is known.
+    pub fn note_analysis(&self, of: Option<&Arc<Concerns>>) {
+        let Some(next) = of else { return };
+        if !self.is_joined.load(Ordering::SeqCst) {
+            return self.join_concerns(of, false);
+        }
+        let mut concerns = self.locked_concerns();
+        if let Some(earlier) = concerns.as_mut().filter(|earlier| !earlier.calls_all_of(next)) {
+            *earlier = Arc::new(earlier.with_calls_of(next));
+        }
+    }
+
+    /// Whether it is known on which relations the plan depends, and that it runs no code of users'.
+    pub fn has_known_relations(&self) -> bool {
+        let is_known = |it: &Concerns| it.relations.is_some() && !it.calls_users();
+        self.is_concerned(|concerns| concerns.is_some_and(is_known))
+    }
+
     /// Whether it is known what all statements that the plan has bound depend on.
     pub fn has_known_concerns(&self) -> bool {
         !self.is_joined.load(Ordering::SeqCst) || self.concerns().is_some()

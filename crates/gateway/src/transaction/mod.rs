@@ -73,7 +73,7 @@ pub(crate) struct TransactionContext {
     pub(crate) writes: u64,
     /// Nodes where something is open, and what was published when their backends last took notice of what others
     /// had changed.
-    pub(crate) noticed: Vec<(NodeId, Arc<Catalog>)>,
+    pub(crate) noticed: Vec<(NodeId, Option<Arc<Catalog>>)>,
     /// What it is doing, for others to see.
     pub(crate) activity: Arc<Activity>,
     /// Which backends work for it.

@@ -25,6 +25,15 @@ impl TransactionContext {
     /// From here on what is open on this node began with what is published now.
     pub(crate) fn note_noticed(&mut self, node: NodeId) {
         let published = self.published_of_plans().clone();
+        self.set_noticed(node, Some(published));
+    }
+
+    /// It is not known whether this node was told to take notice.
+    pub(crate) fn doubt_noticed(&mut self, node: NodeId) {
+        self.set_noticed(node, None);
+    }
+
+    fn set_noticed(&mut self, node: NodeId, published: Option<Arc<Catalog>>) {
         match self.noticed.iter_mut().find(|(known, _)| *known == node) {
             Some((_, catalog)) => *catalog = published,
             None => self.noticed.push((node, published)),
@@ -34,8 +43,9 @@ impl TransactionContext {
     /// Whether a statement that is planned by what is published now might call, on this node, what was there before:
     /// a transaction is open that began then, or took notice then.
     pub(crate) fn must_notice(&self, node: NodeId) -> bool {
-        let is_older = |(known, catalog): &(NodeId, Arc<Catalog>)| {
-            *known == node && !Arc::ptr_eq(catalog, self.published_of_plans())
+        let is_older = |(known, catalog): &(NodeId, Option<Arc<Catalog>>)| {
+            let is_that = |catalog| Arc::ptr_eq(catalog, self.published_of_plans());
+            *known == node && !catalog.as_ref().is_some_and(is_that)
         };
         self.noticed.iter().any(is_older)
             && !self.catalog.is_solo()

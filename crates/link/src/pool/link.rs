@@ -71,6 +71,8 @@ pub struct Link {
     awaited: bool,
     /// Messages of a client's flight were written for it, and their Sync is not answered.
     is_in_flight: bool,
+    /// Where they begin in what is written and not sent yet, if anything of them is.
+    flight_from: usize,
     /// What a silent query was refused with, found while waiting for something else.
     refused: Option<NodeError>,
     /// Something silent was refused: the connection is not in the expected state.
@@ -124,6 +126,7 @@ impl Link {
             unread: VecDeque::new(),
             awaited: false,
             is_in_flight: false,
+            flight_from: 0,
             refused: None,
             spoiled: false,
             known: Known::default(),
@@ -536,7 +539,24 @@ impl Link {
 
     /// From here on messages of a client's flight are written for the node.
     pub fn begin_flight(&mut self) {
+        let len = self.connection.outgoing().len();
+        if !self.is_in_flight || len < self.flight_from {
+            self.flight_from = len;
+        }
         self.is_in_flight = true;
+    }
+
+    /// What is written of a client's flight and not sent yet is not sent any more; what the gateway itself has written
+    /// before that is. Says whether there was something. Nobody may wait for an answer to it.
+    pub fn drop_unsent_flight(&mut self) -> bool {
+        let outgoing = self.connection.outgoing();
+        let is_unsent = self.is_in_flight && self.flight_from < outgoing.len();
+        if is_unsent {
+            outgoing.truncate(self.flight_from);
+            self.forget_unnamed();
+        }
+        self.note_heard();
+        is_unsent
     }
 
     /// Something is about to be sent: to be said before one looks whether it may still be. Says whether an answer

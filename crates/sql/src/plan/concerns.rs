@@ -50,8 +50,15 @@ impl Concerns {
     #[must_use]
     pub fn with(&self, other: &Self) -> Self {
         let relations = self.relations.as_ref().zip(other.relations.as_ref());
+        let relations = relations.map(|(one, other)| union(one, other));
+        Self { relations, ..self.with_calls_of(other) }
+    }
+
+    /// What it depends on where it may call what `other` may call, too.
+    #[must_use]
+    pub fn with_calls_of(&self, other: &Self) -> Self {
         Self {
-            relations: relations.map(|(one, other)| union(one, other)),
+            relations: self.relations.clone(),
             calls: union(&self.calls, &other.calls),
             is_asked: self.is_asked && other.is_asked,
         }

@@ -50,6 +50,7 @@ impl Session {
             });
             return Ok(());
         }
+        self.tx.activity.note_analysis(planned.concerns.as_ref());
         let node = self.describing_node(&name)?;
         let there = self.ensure_parsed(node, &name).await?;
         let link = self.tx.links.get_mut(&node).expect("parsed there");

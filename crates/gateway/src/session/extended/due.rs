@@ -61,6 +61,15 @@ pub(in crate::session) struct Pipeline {
     pub(super) wrote: bool,
     /// The same for READ ONLY DEFERRABLE to wait for, if it is SERIALIZABLE.
     pub(super) in_progress: Option<InProgress>,
+    /// Bytes of answers that were due and have been written for the client, since the session began.
+    pub(super) passed_on: u64,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
+}
+
+impl Pipeline {
+    /// Whether a statement's rows are due.
+    pub(super) fn executes(&self) -> bool {
+        self.expects.iter().any(|due| matches!(due, Expect::Execute))
+    }
 }

@@ -98,7 +98,7 @@ impl Session {
         {
             self.pipeline.in_progress = self.tx.begin_serializable();
         }
-        if self.pipeline.expects.iter().any(|due| matches!(due, Expect::Execute)) {
+        if self.pipeline.executes() {
             self.tx.activity.note_sends_ahead();
         }
         self.pipeline.expects.push_back(Expect::Execute);

@@ -43,7 +43,29 @@ impl Session {
             return Ok(());
         }
         let taken = self.take_message(frame).await;
-        self.skip_on_failure(taken).await
+        self.skip_on_failure(taken).await?;
+        if !self.pipeline.skipping && !self.client.has_frame() {
+            let paused = self.rest_before_pause().await;
+            self.skip_on_failure(paused).await?;
+        }
+        Ok(())
+    }
+
+    /// The client may pause in the middle of a flight, for as long as it likes. What it has sent depends on some
+    /// relations, and can wait for more; or it may depend on any, or calls code, and changes would have to stop it:
+    /// what was only analysed or bound by then is answered, as PostgreSQL has done by now, and so rests.
+    async fn rest_before_pause(&mut self) -> Result<(), Failure> {
+        let activity = &self.tx.activity;
+        if self.has_sent_nothing()
+            || !activity.has_plan()
+            || activity.has_known_relations()
+            || self.pipeline.executes()
+        {
+            return Ok(());
+        }
+        self.drain().await?;
+        self.rest_in_flight();
+        Ok(())
     }
 
     /// Whether an error makes PostgreSQL ignore everything up to the next Sync, a Query included.
@@ -84,16 +106,15 @@ impl Session {
     }
 
     /// A flight that has failed runs nothing more, and its client may take its time with the Sync: no change waits
-    /// for it. (What is still written for a node must not be sent, for which the plan is remembered.)
+    /// for it. What is still written for a node must not run by then, not even to be undone.
     fn rest_after_failure(&mut self) {
-        let nodes: Vec<_> = self.tx.flight.keys().copied().collect();
-        let is_unsent = nodes.iter().any(|node| {
-            let link = self.tx.links.get_mut(node);
-            link.is_some_and(|link| !link.connection().outgoing().is_empty())
-        });
-        if !is_unsent {
-            self.tx.activity.end_plan();
+        for node in self.tx.flight.keys().copied().collect::<Vec<_>>() {
+            let Some(link) = self.tx.links.get_mut(&node) else { continue };
+            if link.drop_unsent_flight() {
+                self.tx.doubt_noticed(node);
+            }
         }
+        self.tx.activity.end_plan();
     }
 
     async fn answer_earlier(&mut self) -> Result<(), Failure> {
@@ -103,16 +124,25 @@ impl Session {
 
     async fn take_message(&mut self, frame: &Frame) -> Result<(), Failure> {
         loop {
-            let written = self.client.written();
+            let told = self.told_for_messages();
+            // What is due without a plan depends on none: descriptions of portals.
+            let due = self.pipeline.expects.len();
+            let of_none = if self.tx.activity.has_plan() { 0 } else { due };
             let taken = self.take_message_once(frame).await;
             // What the flight has sent before is answered, and was not of this plan.
-            let is_untold = written == self.client.written() && self.pipeline.expects.is_empty();
+            let is_due = self.pipeline.expects.len();
+            let is_untold = told == self.told_for_messages() && (is_due == 0 || is_due == of_none);
             if !is_untold || !self.is_unsent(&taken) {
                 return taken;
             }
             // It may be a message that begins none: without one it is not stopped again, for ever.
             self.tx.activity.end_plan();
         }
+    }
+
+    /// What the client has been told except for answers that were due: those to the message that is handled.
+    fn told_for_messages(&self) -> u64 {
+        self.client.written().wrapping_sub(self.pipeline.passed_on)
     }
 
     async fn take_message_once(&mut self, frame: &Frame) -> Result<(), Failure> {

@@ -77,10 +77,12 @@ impl Session {
                 self.tx.begin_in_sight(Waits::AskingNobody).await?;
             }
         }
-        if super::describe::is_answered_here(&self.plan_of(&name)?.plan) {
+        let planned = self.plan_of(&name)?;
+        if super::describe::is_answered_here(&planned.plan) {
             self.check_unchecked_here();
             return Ok(());
         }
+        self.tx.activity.note_analysis(planned.concerns.as_ref());
         let node = self.describing_node(&name)?;
         self.send_parse(node, &name, true).await?;
         self.pipeline.unchecked = None;

@@ -229,6 +229,13 @@ impl Session {
     }
 
     async fn read_answers(&mut self, patience: Patience) -> Result<(), Failure> {
+        let written = self.client.written();
+        let read = self.read_due(patience).await;
+        self.pipeline.passed_on += self.client.written() - written;
+        read
+    }
+
+    async fn read_due(&mut self, patience: Patience) -> Result<(), Failure> {
         while let Some(expect) = self.pipeline.expects.pop_front() {
             if let Expect::Own(bytes, _) = &expect {
                 self.client.out().extend_from_slice(bytes);

@@ -120,13 +120,6 @@ impl Session {
         for node in ran {
             self.tx.flight.remove(&node);
             let Some(link) = self.tx.links.get_mut(&node) else { continue };
-            let is_unsent = !link.connection().outgoing().is_empty();
-            if is_unsent && self.tx.activity.is_overtaken() && !self.tx.bindings.contains_key(&node)
-            {
-                // What is still written for the node must not run, not even to be undone.
-                self.tx.links.remove(&node);
-                continue;
-            }
             link.unnamed = None;
             let out = link.connection().outgoing();
             put_own_statement(out, "ROLLBACK");
