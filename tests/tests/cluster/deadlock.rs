@@ -195,8 +195,8 @@ fn a_commit_that_has_prepared_on_one_node_and_waits_on_another() -> Result<()> {
     Ok(())
 }
 
-/// The analysis of a write to a replicated table whose trigger has it locked leaves no lock in the transaction by
-/// PREPARE: two that are as far would each wait for the other.
+/// The analysis of a write to a replicated table whose trigger has it locked leaves no lock in the transaction, by
+/// Parse, Describe or PREPARE: two that are as far would each wait for the other.
 #[test]
 fn who_has_prepared_a_write_stands_in_nobodys_way() -> Result<()> {
     let world = World::start(2)?;
@@ -208,16 +208,26 @@ fn who_has_prepared_a_write_stands_in_nobodys_way() -> Result<()> {
     )?;
     let mut second = world.session()?;
     let insert = "INSERT INTO r VALUES ($1, $2)";
-    let prepare = format!("Q PREPARE s (int, timestamptz) AS {insert}");
-    for session in [&mut first, &mut second] {
-        session.query("SET lock_timeout = '20s'; BEGIN; SELECT count(*) FROM r")?;
-        let said = conversation::hold(session, &prepare)?;
-        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{said:#?}");
-    }
-    for session in [&mut first, &mut second] {
-        let said = conversation::hold(session, "Q EXECUTE s (1, '2026-01-01')")?;
-        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{said:#?}");
-        session.query("ROLLBACK")?;
+    for prepare in [
+        format!("P s|{insert}\nD S s\nS"),
+        format!("P s|{insert}\nS"),
+        format!("Q PREPARE s (int, timestamptz) AS {insert}"),
+    ] {
+        for session in [&mut first, &mut second] {
+            session.query("SET lock_timeout = '20s'; BEGIN; SELECT count(*) FROM r")?;
+            let said = conversation::hold(session, &prepare)?;
+            ensure!(!said.iter().any(|line| line.starts_with("Error")), "{prepare}: {said:#?}");
+        }
+        let run = match prepare.starts_with('Q') {
+            true => "Q EXECUTE s (1, '2026-01-01')".to_owned(),
+            false => "B |s|1|2026-01-01\nE |0\nS".to_owned(),
+        };
+        let said = conversation::hold(&mut first, &run)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{prepare}: {said:#?}");
+        first.query("ROLLBACK; DEALLOCATE ALL")?;
+        let said = conversation::hold(&mut second, &run)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{prepare}: {said:#?}");
+        second.query("ROLLBACK; DEALLOCATE ALL")?;
     }
     Ok(())
 }

@@ -102,7 +102,8 @@ impl Session {
             types.clone_from(&self.statement(&name)?.types);
             // Where code of a type judges them, that is asked what it has touched, when it is executed.
             let run_no_code = |types| refuse_types(types, &self.tx.catalog, &self.tx.scope).is_ok();
-            if !values::are_surely_valid(types, arguments) && run_no_code(types) {
+            let may_be_judged = !values::are_surely_valid(types, arguments) && run_no_code(types);
+            if may_be_judged && !self.is_described_apart(&planned) {
                 self.bind_for_refusal(frame, &name, &portal).await?;
                 checked_by_node = true;
             }

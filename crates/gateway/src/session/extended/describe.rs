@@ -51,6 +51,17 @@ impl Session {
             return Ok(());
         }
         self.tx.activity.note_analysis(planned.concerns.as_ref());
+        if self.is_described_apart(&planned) {
+            self.check_apart(&name).await?;
+            self.describe_anew(&name).await?;
+            let statement = self.statement(&name)?;
+            let (types, columns) = (statement.types.clone(), statement.columns.clone());
+            self.respond(Undo::Nothing, |out| {
+                put_parameter_description(out, &types);
+                put_columns(out, columns.as_deref());
+            });
+            return Ok(());
+        }
         let node = self.describing_node(&name)?;
         let there = self.ensure_parsed(node, &name).await?;
         let link = self.tx.links.get_mut(&node).expect("parsed there");
@@ -92,6 +103,26 @@ impl Session {
         let has_none = is_answered_here(&planned.plan)
             && local_columns(&planned.plan).is_some_and(|columns| columns.is_none());
         if has_none { Ok(()) } else { self.tx.refuse_if_failed(planned) }
+    }
+
+    /// Whether a statement's analysis must leave no lock in the transaction: its plan takes stronger ones.
+    pub(super) fn is_described_apart(&self, planned: &Planned) -> bool {
+        self.tx.transaction.is_open() && !planned.plan.written_in_steps().is_empty()
+    }
+
+    /// Lets node 1 analyse such a statement, whose Parse is due if no node has seen it.
+    pub(super) async fn check_apart(&mut self, name: &str) -> Result<(), Failure> {
+        let is_due = self.pipeline.unchecked.take_if(|unchecked| unchecked == name).is_some();
+        if let Err(failure) = self.describe_silently(name).await {
+            if is_due {
+                self.tx.statements.remove(name);
+            }
+            return Err(failure);
+        }
+        if is_due {
+            self.respond(Undo::Forget(name.to_owned()), |out| put_bare(out, b'1'));
+        }
+        Ok(())
     }
 
     /// The columns of a portal that the executor runs.
@@ -153,7 +184,11 @@ impl Session {
         }
         let (types, parsed) = (statement.types.clone(), statement.statement.clone());
         let Some(parsed) = parsed else { return Ok(()) };
-        let (types, columns) = self.executor().describe_text(&parsed.text, &types).await?;
+        let planned = self.plan_of(name)?;
+        let (types, columns) = match self.is_described_apart(&planned) {
+            true => self.executor().describe_text_apart(&parsed.text, &types).await?,
+            false => self.executor().describe_text(&parsed.text, &types).await?,
+        };
         let version = self.schema_version();
         if let Some(statement) = self.tx.statements.get_mut(name) {
             statement.types = types;

@@ -83,6 +83,9 @@ impl Session {
             return Ok(());
         }
         self.tx.activity.note_analysis(planned.concerns.as_ref());
+        if self.is_described_apart(&planned) {
+            return Box::pin(self.check_apart(&name)).await;
+        }
         let node = self.describing_node(&name)?;
         self.send_parse(node, &name, true).await?;
         self.pipeline.unchecked = None;
