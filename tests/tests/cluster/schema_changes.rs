@@ -858,6 +858,75 @@ fn changes_of_the_schema_are_hardly_an_error_for_single_statements() -> Result<(
     Ok(())
 }
 
+/// The same as drivers ask that first parse and describe, with Sync or Flush, by all placements.
+#[test]
+fn changes_of_the_schema_are_hardly_an_error_for_drivers() -> Result<()> {
+    const CHANGES: usize = 30;
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    let tables = [("home", "HOME"), ("hash", "HASH (id)"), ("copied", "REPLICATED")];
+    for (table, by) in tables {
+        admin.query(&format!(
+            "CREATE TABLE {table} (id int PRIMARY KEY, v int) DISTRIBUTE BY {by};
+             INSERT INTO {table} SELECT n, 0 FROM generate_series(1, 100) n"
+        ))?;
+    }
+    let stop = AtomicBool::new(false);
+    let work = |sql: String| -> Result<(String, usize, usize)> {
+        let mut client = Client::connect(&endpoint)?;
+        let (mut done, mut refused) = (0, 0);
+        let asks =
+            ["P |SQL\nD S \nH\nB ||7\nD P \nE |0\nS", "P |SQL\nD S \nS\n--\nB ||7\nD P \nE |0\nS"];
+        for ask in asks.iter().cycle() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let said = conversation::hold(&mut client, &ask.replace("SQL", &sql))?;
+            match said.iter().find(|line| line.starts_with("Error")) {
+                None => done += 1,
+                Some(error) => {
+                    ensure!(error == "Error 40001", "{said:#?}");
+                    refused += 1;
+                }
+            }
+        }
+        Ok((sql, done, refused))
+    };
+    let told = thread::scope(|scope| -> Result<Vec<_>> {
+        let work = &work;
+        let sql = tables.into_iter().flat_map(|(table, _)| {
+            [
+                format!("SELECT count(*) FROM {table} WHERE v <> $1"),
+                format!("UPDATE {table} SET v = v + 1 WHERE id = $1"),
+            ]
+        });
+        let clients: Vec<_> = sql.map(|sql| scope.spawn(move || work(sql))).collect();
+        let changed = (0..CHANGES).try_for_each(|turn| {
+            let (table, _) = tables[turn % tables.len()];
+            admin.query(&format!("CREATE INDEX made ON {table} (v)"))?;
+            admin.query("DROP INDEX made")?;
+            sleep(Duration::from_millis(20));
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        let told = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
+        changed.and(told)
+    })?;
+    for (sql, done, refused) in told {
+        ensure!(0 < done && refused < CHANGES / 3, "{sql}: {done} done, {refused} refused");
+        if let Some(table) = sql.strip_prefix("UPDATE ").and_then(|rest| rest.split(' ').next()) {
+            // However often it was run again, it was done once.
+            let found = admin.value(&format!("SELECT v FROM {table} WHERE id = 7"))?;
+            ensure!(
+                found == done.to_string(),
+                "{sql}: {done} done, {refused} refused, {found} found"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// A flight that waits for long, and changes of a table that it does not use.
 #[test]
 fn a_change_of_another_table_leaves_a_flight_alone() -> Result<()> {

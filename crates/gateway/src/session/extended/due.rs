@@ -10,6 +10,7 @@ use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 
+use super::again::Kept;
 use crate::transaction::named::PreparedStatement;
 
 /// An answer that is due to the client.
@@ -63,6 +64,10 @@ pub(in crate::session) struct Pipeline {
     pub(super) in_progress: Option<InProgress>,
     /// Bytes of answers that were due and have been written for the client, since the session began.
     pub(super) passed_on: u64,
+    /// A message has come since the last Sync.
+    pub(super) has_begun: bool,
+    /// The flight's messages, if it could be run again.
+    pub(super) kept: Option<Kept>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
 }

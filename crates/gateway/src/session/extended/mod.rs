@@ -9,6 +9,7 @@
 //! wrote them and only their answers are counted ([`due::Expect`]). Anything else first brings
 //! the pipeline to rest ([`Session::quiet_pipeline`]).
 
+mod again;
 mod bind;
 mod describe;
 mod due;
@@ -42,13 +43,15 @@ impl Session {
         if self.pipeline.skipping {
             return Ok(());
         }
-        let taken = self.take_message(frame).await;
-        self.skip_on_failure(taken).await?;
-        if !self.pipeline.skipping && !self.client.has_frame() {
-            let paused = self.rest_before_pause().await;
-            self.skip_on_failure(paused).await?;
+        self.keep_message(frame);
+        let mut taken = self.take_message(frame).await;
+        if taken.is_ok() && !self.client.has_frame() {
+            taken = self.rest_before_pause().await;
         }
-        Ok(())
+        if taken.is_err() {
+            taken = Box::pin(self.run_flight_again(taken, false)).await;
+        }
+        self.skip_on_failure(taken).await
     }
 
     /// The client may pause in the middle of a flight, for as long as it likes. What it has sent depends on some
@@ -166,7 +169,9 @@ impl Session {
             Message::Flush => {
                 self.drain().await?;
                 self.rest_in_flight();
-                Ok(self.client.flush().await?)
+                self.client.flush().await?;
+                self.keep_from_here();
+                Ok(())
             }
             other => unreachable!("{other:?} is not of the extended protocol"),
         }

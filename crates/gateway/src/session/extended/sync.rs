@@ -46,7 +46,11 @@ impl Session {
     }
 
     pub(super) async fn sync(&mut self) -> Result<(), ClientError> {
-        let synced = self.finish_pipeline().await;
+        let mut synced = self.finish_pipeline().await;
+        if synced.is_err() {
+            synced = Box::pin(self.run_flight_again(synced, true)).await;
+        }
+        (self.pipeline.kept, self.pipeline.has_begun) = (None, false);
         let failed = synced.is_err() || self.pipeline.skipping;
         self.skip_on_failure(synced).await?;
         self.pipeline.skipping = false;
@@ -111,7 +115,7 @@ impl Session {
     /// The end of a flight that has failed: nothing of it remains, whichever side found the error. What
     /// ran outside a transaction would be committed by its node's Sync. (A node that has failed itself
     /// skips what comes before that.)
-    async fn undo_flight(&mut self) -> Result<(), Failure> {
+    pub(super) async fn undo_flight(&mut self) -> Result<(), Failure> {
         self.pipeline.wrote = false;
         let ran = match self.tx.transaction.mode {
             Mode::None => self.nodes_of_flight(),
@@ -140,7 +144,7 @@ impl Session {
         self.sync_nodes().await
     }
 
-    async fn finish_pipeline(&mut self) -> Result<(), Failure> {
+    pub(super) async fn finish_pipeline(&mut self) -> Result<(), Failure> {
         if self.pipeline.skipping {
             return Ok(());
         }
