@@ -1232,3 +1232,52 @@ fn changes_in_a_transaction_are_of_what_their_names_mean_then() -> Result<()> {
     }
     Ok(())
 }
+
+/// PostgreSQL translates a write to a view into one to its table. Whatever else the view reads, it is written to all
+/// copies of that.
+#[test]
+fn writes_through_views_reach_all_copies_of_their_table() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE copied (k int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED",
+            "CREATE TABLE alone (k int PRIMARY KEY, v int)",
+            "INSERT INTO copied SELECT n, 0 FROM generate_series(1, 4) n",
+            "INSERT INTO alone SELECT n, n FROM generate_series(1, 3) n",
+            "CREATE MATERIALIZED VIEW kept AS SELECT k FROM alone",
+            "CREATE VIEW those AS SELECT k, v FROM copied WHERE k IN (SELECT k FROM alone)",
+            "CREATE VIEW over_those AS SELECT * FROM those",
+            "CREATE VIEW counted AS SELECT k, v, (SELECT count(*) FROM alone) AS c FROM copied WHERE k < 4",
+            "CREATE VIEW of_catalog AS SELECT k, v FROM copied WHERE k < least(4, (SELECT count(*) FROM pg_class))",
+            "CREATE VIEW of_kept AS SELECT k, v FROM copied WHERE k IN (SELECT k FROM kept)",
+            "CREATE VIEW of_alone AS SELECT k, v FROM alone WHERE k IN (SELECT k FROM copied)",
+        ],
+    )?;
+    let mut sum = 0;
+    for view in ["those", "over_those", "counted", "of_catalog", "of_kept"] {
+        for sql in [
+            format!("UPDATE {view} SET v = v + 1"),
+            format!("UPDATE {view} SET v = v + 1 RETURNING v"),
+            format!("UPDATE {view} SET v = v + 3 WHERE k = 2"),
+            format!("PREPARE p AS UPDATE {view} SET v = v + $1; EXECUTE p(1); DEALLOCATE p"),
+            format!("BEGIN; UPDATE {view} SET v = v + 1; COMMIT"),
+        ] {
+            run(&mut client, &[&sql])?;
+            sum += 3;
+            for node in cluster.nodes() {
+                let found = Client::connect(&node)?.value("SELECT sum(v) FROM copied")?;
+                ensure!(found == sum.to_string(), "{sql}: {found} and not {sum}");
+            }
+        }
+        run(
+            &mut client,
+            &[&format!("DELETE FROM {view} WHERE k = 3"), "INSERT INTO copied VALUES (3, 0)"],
+        )?;
+        sum = client.value("SELECT sum(v) FROM copied")?.parse()?;
+    }
+    run(&mut client, &["UPDATE of_alone SET v = 7"])?;
+    ensure!(client.value("SELECT sum(v) FROM alone")? == "21");
+    Ok(())
+}

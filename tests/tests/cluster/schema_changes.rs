@@ -25,6 +25,8 @@ use tutti_tests::conversation;
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::{environment, programs, servers};
 
+use crate::flights;
+
 /// Without the check of kept plans, which would keep statements from the fast path.
 fn start(nodes: u16) -> Result<TestCluster> {
     TestCluster::start_with(servers::start(nodes)?, Switches::default())
@@ -789,6 +791,62 @@ fn a_later_statement_of_a_flight_is_planned_by_what_was_committed_before_it() ->
         let refused = said.iter().any(|line| line == "Error 40001");
         ensure!(seen == KEYS || refused, "{begin}{first}: {seen} of {KEYS} rows: {said:#?}");
     }
+    Ok(())
+}
+
+/// A view of what node 1 has comes to show, or to be written to, what others have too, while a statement waits for it:
+/// the statement is planned by that.
+#[test]
+fn who_waits_for_a_view_meets_what_it_has_come_to_show() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE TABLE dealt (k int PRIMARY KEY, v int) DISTRIBUTE BY HASH (k);
+         INSERT INTO dealt SELECT n, 10 FROM generate_series(1, 10) n;
+         CREATE TABLE alone (k int PRIMARY KEY, v int) DISTRIBUTE BY HOME;
+         INSERT INTO alone SELECT n, 30 FROM generate_series(1, 30) n;
+         CREATE TABLE copied (k int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED;
+         INSERT INTO copied SELECT n, 20 FROM generate_series(1, 20) n;
+         CREATE TABLE sink (k int, v int) DISTRIBUTE BY HOME",
+    )?;
+    let mixed = "SELECT k, v FROM dealt UNION ALL SELECT k + 100, v FROM alone";
+    let joined_to = "SELECT alone.k, alone.v FROM alone WHERE k IN (SELECT k FROM dealt)";
+    let copies = "SELECT k, v FROM copied WHERE k IN (SELECT k FROM alone)";
+    let sum = "SELECT count(*) FROM shown";
+    for (query, waits, then, expected) in [
+        (mixed, "Q SELECT count(*) FROM shown", None, "DataRow 40"),
+        (mixed, "P |SELECT count(*) FROM shown\nB |\nE |0\nS", None, "DataRow 40"),
+        (mixed, "Q SELECT count(*) FROM over", None, "DataRow 40"),
+        (mixed, "Q INSERT INTO sink SELECT * FROM shown", Some("SELECT count(*) FROM sink"), "40"),
+        (joined_to, "Q SELECT count(*) FROM shown", None, "DataRow 10"),
+        (copies, "Q UPDATE shown SET v = v + 1", Some("SELECT sum(v) FROM copied"), "420"),
+    ] {
+        admin.query(
+            "DELETE FROM sink; DROP VIEW IF EXISTS shown CASCADE; CREATE VIEW shown AS SELECT k, v FROM alone;
+             CREATE VIEW over AS SELECT * FROM shown",
+        )?;
+        let mut changer = Client::connect(&cluster.endpoint())?;
+        changer.query(&format!("BEGIN; CREATE OR REPLACE VIEW shown AS {query}"))?;
+        let waiting = Client::connect(&cluster.endpoint())?;
+        let waiting = flights::meanwhile(waiting, waits.to_owned());
+        ensure!(
+            cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?,
+            "{waits} does not wait"
+        );
+        changer.query("COMMIT")?;
+        let (said, _) = flights::joined(waiting)?;
+        ensure!(!said.iter().any(|line| line.starts_with("Error")), "{query}, {waits}: {said:#?}");
+        match then {
+            None => {
+                ensure!(said.iter().any(|line| line == expected), "{query}, {waits}: {said:#?}")
+            }
+            Some(sql) => {
+                let found = admin.value(sql)?;
+                ensure!(found == expected, "{query}, {waits}: {found}");
+            }
+        }
+    }
+    ensure!(admin.value(sum)? == "20");
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::error::GatewayError;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::backends::Backend as NodeBackend;
-use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::catalog::{Catalog, NodeId, Relation, RelationKind};
 use tutti_sql::closure::{Grown, adds_code, grown, mistakable, namesakes, renamed};
 use tutti_sql::planner::{self, Context};
 use tutti_sql::statement;
@@ -170,7 +170,7 @@ impl TransactionContext {
         let changes = self.transaction.own_changes.as_ref();
         let is_at_home = !self.transaction.changes_elsewhere && !old.is_solo();
         let mut moved = match is_at_home {
-            true => Moved::Nothing,
+            true => Moved::shown(&old, &new, changes),
             false => Moved::between(&old, &new, changes),
         };
         let touched: Option<BTreeSet<u32>> = changes.map(|changes| changes.touched().collect());
@@ -400,6 +400,31 @@ impl Moved {
         if old.maps.iter().any(|(id, map)| new.maps.get(id).is_some_and(|other| map != other)) {
             return Self::Anything;
         }
+        let is_elsewhere = |old: &Relation, new: &Relation| {
+            old.oid != new.oid || old.placement != new.placement || old.kind != new.kind
+        };
+        Self::among(old, new, changes, |before, after| is_elsewhere(before, after))
+    }
+
+    /// The same for a change of node 1 alone: what it finds there itself is no matter, but a view may have come to
+    /// show, or to write, what other nodes have too, or have shown it.
+    fn shown(old: &Catalog, new: &Catalog, changes: Option<&OwnChanges>) -> Self {
+        let is_view = |it: &Relation| matches!(it.kind, RelationKind::View { .. });
+        let shows_others =
+            |it: &Arc<Relation>, of: &Catalog| is_view(it) && planner::shows_other_nodes(it, of);
+        Self::among(old, new, changes, |before, after| {
+            (before.oid, &before.kind) != (after.oid, &after.kind)
+                && (shows_others(before, old) || shows_others(after, new))
+        })
+    }
+
+    /// The relations of both for which `is_other` holds.
+    fn among(
+        old: &Catalog,
+        new: &Catalog,
+        changes: Option<&OwnChanges>,
+        is_other: impl Fn(&Arc<Relation>, &Arc<Relation>) -> bool,
+    ) -> Self {
         let mut moved = BTreeSet::new();
         for (schema, relations) in &old.relations {
             let Some(others) = new.relations.get(schema) else { continue };
@@ -407,10 +432,8 @@ impl Moved {
                 let Some(new) = others.get(name).filter(|new| !Arc::ptr_eq(old, new)) else {
                     continue;
                 };
-                if changes.is_some_and(|changes| !changes.may_have_changed(new)) {
-                    continue;
-                }
-                if old.oid != new.oid || old.placement != new.placement || old.kind != new.kind {
+                let may_have = changes.is_none_or(|changes| changes.may_have_changed(new));
+                if may_have && is_other(old, new) {
                     moved.extend([old.oid, new.oid]);
                 }
             }

@@ -12,7 +12,7 @@ use pg_query::protobuf::{Node, RangeVar};
 
 use super::context::Context;
 use super::{mentions, unseen};
-use crate::catalog::{Placement, Relation};
+use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::closure::Reach;
 use crate::plan::Concerns;
 use crate::statement::Statement;
@@ -23,6 +23,14 @@ pub fn relations_of(statement: &Statement, context: &Context<'_>) -> Vec<Arc<Rel
     let of_utility = ranges_of_utility(&statement.tree).into_iter();
     let of_utility = of_utility.filter_map(|range| context.relation(range).cloned());
     named.into_values().chain(of_utility).collect()
+}
+
+/// Whether a view stands for a table, read through further views, of which node 1 does not have all rows to itself.
+pub fn shows_other_nodes(view: &Arc<Relation>, catalog: &Catalog) -> bool {
+    let scope = NameScope::default();
+    let read = mentions::of_relation(view, &Context::new(catalog, &scope)).relations;
+    let is_table = |relation: &&Arc<Relation>| relation.kind == RelationKind::Table;
+    read.values().filter(is_table).any(|table| table.placement != Placement::Home)
 }
 
 /// What a statement names that neither reads nor writes rows by a query.

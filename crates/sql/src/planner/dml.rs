@@ -61,7 +61,7 @@ pub(super) fn plan_modification(
     match relation.placement {
         Placement::Home => on_home(tree, &analysis, context),
         Placement::Async { .. } => Err(refuse_change(relation)),
-        Placement::Replicated => on_replicated(tree, relation, &analysis, context),
+        Placement::Replicated => on_replicated(tree, relation, None, &analysis, context),
         Placement::Hash { .. } | Placement::RoundRobin => {
             on_distributed(tree, relation, &analysis, context)
         }
@@ -110,10 +110,17 @@ fn on_view(
     if contents.distributed {
         return Err(views::refuse_write(view));
     }
-    if contents.home {
-        return on_home(tree, analysis, context);
+    if !contents.home {
+        return on_replicated(tree, view, None, analysis, context);
     }
-    on_replicated(tree, view, analysis, context)
+    match views::written_through(view, context) {
+        // What else it reads is on node 1, but copies are to be written.
+        Some(table) if table.placement == Placement::Replicated => {
+            let home = format!("{} reads what is on node 1 only", view.name);
+            on_replicated(tree, view, Some(home), analysis, context)
+        }
+        _ => on_home(tree, analysis, context),
+    }
 }
 
 /// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.
@@ -135,10 +142,12 @@ fn at_cursor(
     }
 }
 
-/// A write to the copies of `target`, a table or a view of such.
+/// A write to the copies of `target`, a table or a view of such. `home`: why only node 1 can tell the rows, if it is
+/// the view's doing.
 fn on_replicated(
     tree: &NodeEnum,
     target: &Arc<Relation>,
+    home: Option<String>,
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
@@ -146,7 +155,7 @@ fn on_replicated(
     let reads = analysis.distributed().next().map(|(_, relation, _)| relation);
     let on_home =
         || analysis.home_relation.as_ref().map(|name| format!("{name} is on node 1 only"));
-    let obstacle = on_home().or_else(|| replicas::obstacle(tree, context));
+    let obstacle = home.or_else(on_home).or_else(|| replicas::obstacle(tree, context));
     let plan = match (&obstacle, reads) {
         (None, None) => {
             Plan::Data(DataPlan::Replicas { locks: replicas::replica_locks(analysis), rows })

@@ -177,6 +177,24 @@ fn too_deep(view: &Relation) -> Refusal {
         .with_hint("Let its query name the tables themselves.")
 }
 
+/// The table that a write to a view writes, where PostgreSQL translates it by itself (its documentation, CREATE VIEW,
+/// "Updatable Views"): the only one in FROM, through views of that kind.
+pub(super) fn written_through<'a>(
+    view: &'a Arc<Relation>,
+    context: &Context<'a>,
+) -> Option<&'a Arc<Relation>> {
+    let mut relation = view;
+    for _ in 0..DEPTH_MAX {
+        let RelationKind::View { definition } = &relation.kind else { return Some(relation) };
+        let Ok(NodeEnum::SelectStmt(select)) = parse(relation, definition) else { return None };
+        let [Node { node: Some(NodeEnum::RangeVar(range)) }] = &select.from_clause[..] else {
+            return None;
+        };
+        relation = context.relation(range)?;
+    }
+    None
+}
+
 /// What is said of a write to a view that contains a distributed table.
 pub(super) fn refuse_write(view: &Relation) -> Refusal {
     Refusal::unsupported(
