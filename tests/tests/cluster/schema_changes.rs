@@ -850,34 +850,30 @@ fn who_waits_for_a_view_meets_what_it_has_come_to_show() -> Result<()> {
     Ok(())
 }
 
-/// Outside of transactions prepared statements and unnamed ones are run again as queries are, by whichever change they
-/// were ended: one that makes an index and one that drops it, for example, the second of which meets what the
-/// first has ended.
-#[test]
-fn changes_of_the_schema_are_hardly_an_error_for_single_statements() -> Result<()> {
-    const CHANGES: usize = 40;
-    let cluster = start_with_home_tables(2)?;
-    let endpoint = cluster.endpoint();
-    let mut admin = Client::connect(&endpoint)?;
-    admin.query("CREATE TABLE busy (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME")?;
-    admin.query("INSERT INTO busy SELECT n, 0 FROM generate_series(1, 100) n")?;
-    let stop = AtomicBool::new(false);
-    let work = |sql: &'static str, is_prepared: bool| -> Result<(usize, usize)> {
-        let mut client = Client::connect(&endpoint)?;
+/// What a client does over and over: conversations in turn, after it has prepared a statement, if any.
+struct Work {
+    prepares: Option<String>,
+    conversations: Vec<String>,
+}
+
+impl Work {
+    /// How often it was done, and how often refused.
+    fn hold_until(&self, stop: &AtomicBool, endpoint: &Endpoint) -> Result<(usize, usize)> {
+        let mut client = Client::connect(endpoint)?;
         // By itself it may be ended, before or after it is prepared.
-        let mut has_prepared = !is_prepared;
+        let mut has_prepared = self.prepares.is_none();
         while !has_prepared {
-            let said = conversation::hold(&mut client, &format!("P s|{sql}\nS"))?;
+            let prepares = self.prepares.as_deref().unwrap_or_default();
+            let said = conversation::hold(&mut client, &format!("P s|{prepares}\nS"))?;
             has_prepared = said.iter().any(|line| line == "ParseComplete");
             ensure!(has_prepared || said.iter().any(|line| line == "Error 40001"), "{said:#?}");
         }
-        let run = match is_prepared {
-            true => "B |s|7\nD P \nE |0\nS".to_owned(),
-            false => format!("P |{sql}\nB ||7\nD P \nE |0\nS"),
-        };
         let (mut done, mut refused) = (0, 0);
-        while !stop.load(Ordering::Relaxed) {
-            let said = conversation::hold(&mut client, &run)?;
+        for conversation in self.conversations.iter().cycle() {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let said = conversation::hold(&mut client, conversation)?;
             match said.iter().find(|line| line.starts_with("Error")) {
                 None => done += 1,
                 Some(error) => {
@@ -887,81 +883,21 @@ fn changes_of_the_schema_are_hardly_an_error_for_single_statements() -> Result<(
             }
         }
         Ok((done, refused))
-    };
-    let told = thread::scope(|scope| -> Result<Vec<(usize, usize)>> {
-        let (read, write) =
-            ("SELECT v FROM busy WHERE id = $1", "UPDATE busy SET v = v + 1 WHERE id = $1");
-        let clients: Vec<_> = [(read, true), (write, true), (read, false), (write, false)]
-            .map(|(sql, is_prepared)| {
-                scope.spawn({
-                    let work = &work;
-                    move || work(sql, is_prepared)
-                })
-            })
-            .into_iter()
-            .collect();
-        let changed = (0..CHANGES).try_for_each(|turn| {
-            admin.query(&format!("CREATE INDEX busy{turn} ON busy (v)"))?;
-            admin.query(&format!("DROP INDEX busy{turn}"))?;
-            sleep(Duration::from_millis(20));
-            Ok(())
-        });
-        stop.store(true, Ordering::Relaxed);
-        let told = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
-        changed.and(told)
-    })?;
-    let (done, refused) = told.iter().fold((0, 0), |sum, told| (sum.0 + told.0, sum.1 + told.1));
-    eprintln!("{done} done, {refused} refused");
-    ensure!(0 < done && refused < CHANGES, "{done} done, {refused} refused");
-    Ok(())
+    }
 }
 
-/// The same as drivers ask that first parse and describe, with Sync or Flush, by all placements.
-#[test]
-fn changes_of_the_schema_are_hardly_an_error_for_drivers() -> Result<()> {
-    const CHANGES: usize = 30;
-    let cluster = start(2)?;
-    let endpoint = cluster.endpoint();
-    let mut admin = Client::connect(&endpoint)?;
-    let tables = [("home", "HOME"), ("hash", "HASH (id)"), ("copied", "REPLICATED")];
-    for (table, by) in tables {
-        admin.query(&format!(
-            "CREATE TABLE {table} (id int PRIMARY KEY, v int) DISTRIBUTE BY {by};
-             INSERT INTO {table} SELECT n, 0 FROM generate_series(1, 100) n"
-        ))?;
-    }
+/// Works beside so many indexes of these tables, with a column `v`, that come and go.
+fn work_beside_indexes(
+    endpoint: &Endpoint,
+    (tables, count): (&[&str], usize),
+    works: &[Work],
+) -> Result<Vec<(usize, usize)>> {
+    let mut admin = Client::connect(endpoint)?;
     let stop = AtomicBool::new(false);
-    let work = |sql: String| -> Result<(String, usize, usize)> {
-        let mut client = Client::connect(&endpoint)?;
-        let (mut done, mut refused) = (0, 0);
-        let asks =
-            ["P |SQL\nD S \nH\nB ||7\nD P \nE |0\nS", "P |SQL\nD S \nS\n--\nB ||7\nD P \nE |0\nS"];
-        for ask in asks.iter().cycle() {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let said = conversation::hold(&mut client, &ask.replace("SQL", &sql))?;
-            match said.iter().find(|line| line.starts_with("Error")) {
-                None => done += 1,
-                Some(error) => {
-                    ensure!(error == "Error 40001", "{said:#?}");
-                    refused += 1;
-                }
-            }
-        }
-        Ok((sql, done, refused))
-    };
-    let told = thread::scope(|scope| -> Result<Vec<_>> {
-        let work = &work;
-        let sql = tables.into_iter().flat_map(|(table, _)| {
-            [
-                format!("SELECT count(*) FROM {table} WHERE v <> $1"),
-                format!("UPDATE {table} SET v = v + 1 WHERE id = $1"),
-            ]
-        });
-        let clients: Vec<_> = sql.map(|sql| scope.spawn(move || work(sql))).collect();
-        let changed = (0..CHANGES).try_for_each(|turn| {
-            let (table, _) = tables[turn % tables.len()];
+    thread::scope(|scope| {
+        let clients: Vec<_> =
+            works.iter().map(|work| scope.spawn(|| work.hold_until(&stop, endpoint))).collect();
+        let changed = tables.iter().cycle().take(count).try_for_each(|table| {
             admin.query(&format!("CREATE INDEX made ON {table} (v)"))?;
             admin.query("DROP INDEX made")?;
             sleep(Duration::from_millis(20));
@@ -970,17 +906,76 @@ fn changes_of_the_schema_are_hardly_an_error_for_drivers() -> Result<()> {
         stop.store(true, Ordering::Relaxed);
         let told = clients.into_iter().map(|client| client.join().expect("no panic")).collect();
         changed.and(told)
-    })?;
-    for (sql, done, refused) in told {
-        ensure!(0 < done && refused < CHANGES / 3, "{sql}: {done} done, {refused} refused");
-        if let Some(table) = sql.strip_prefix("UPDATE ").and_then(|rest| rest.split(' ').next()) {
-            // However often it was run again, it was done once.
-            let found = admin.value(&format!("SELECT v FROM {table} WHERE id = 7"))?;
-            ensure!(
-                found == done.to_string(),
-                "{sql}: {done} done, {refused} refused, {found} found"
-            );
+    })
+}
+
+/// Outside of transactions prepared statements and unnamed ones are run again as queries are, by whichever change they
+/// were ended: one that makes an index and one that drops it, for example, the second of which meets what the
+/// first has ended.
+#[test]
+fn changes_of_the_schema_are_hardly_an_error_for_single_statements() -> Result<()> {
+    const CHANGES: usize = 40;
+    let cluster = start_with_home_tables(2)?;
+    let endpoint = cluster.endpoint();
+    Client::connect(&endpoint)?.query(
+        "CREATE TABLE busy (id int PRIMARY KEY, v int) DISTRIBUTE BY HOME;
+         INSERT INTO busy SELECT n, 0 FROM generate_series(1, 100) n",
+    )?;
+    let works: Vec<_> =
+        ["SELECT v FROM busy WHERE id = $1", "UPDATE busy SET v = v + 1 WHERE id = $1"]
+            .iter()
+            .flat_map(|sql| {
+                let unnamed = format!("P |{sql}\nB ||7\nD P \nE |0\nS");
+                let named = "B |s|7\nD P \nE |0\nS".to_owned();
+                [
+                    Work { prepares: None, conversations: vec![unnamed] },
+                    Work { prepares: Some((*sql).to_owned()), conversations: vec![named] },
+                ]
+            })
+            .collect();
+    let told = work_beside_indexes(&endpoint, (&["busy"], CHANGES), &works)?;
+    let (done, refused) = told.iter().fold((0, 0), |sum, told| (sum.0 + told.0, sum.1 + told.1));
+    eprintln!("{done} done, {refused} refused");
+    ensure!(0 < done && refused < CHANGES / 3, "{done} done, {refused} refused");
+    Ok(())
+}
+
+/// The same as drivers ask that first parse and describe, with Sync or Flush, by all placements; and each is done once.
+#[test]
+fn changes_of_the_schema_are_hardly_an_error_for_drivers() -> Result<()> {
+    const CHANGES: usize = 30;
+    let cluster = start(2)?;
+    let endpoint = cluster.endpoint();
+    let mut admin = Client::connect(&endpoint)?;
+    let mut works = Vec::new();
+    for (table, by) in [("home", "HOME"), ("hash", "HASH (id)"), ("copied", "REPLICATED")] {
+        admin.query(&format!(
+            "CREATE TABLE {table} (id int PRIMARY KEY, v int) DISTRIBUTE BY {by};
+             INSERT INTO {table} SELECT n, 0 FROM generate_series(1, 100) n"
+        ))?;
+        for sql in [
+            format!("SELECT count(*) FROM {table} WHERE v <> $1"),
+            format!("UPDATE {table} SET v = v + 1 WHERE id = $1"),
+        ] {
+            let parse = format!("P |{sql}\nD S ");
+            let execute = "B ||7\nD P \nE |0\nS";
+            let conversations =
+                vec![format!("{parse}\nH\n{execute}"), format!("{parse}\nS\n--\n{execute}")];
+            works.push(Work { prepares: None, conversations });
         }
+    }
+    let tables = ["home", "hash", "copied"];
+    let told = work_beside_indexes(&endpoint, (&tables, CHANGES), &works)?;
+    for (work, (done, refused)) in works.iter().zip(&told) {
+        let what = &work.conversations[0];
+        ensure!(0 < *done && *refused < CHANGES / 3, "{what}: {done} done, {refused} refused");
+    }
+    for (table, (done, refused)) in tables.iter().zip(told.iter().skip(1).step_by(2)) {
+        let found = admin.value(&format!("SELECT v FROM {table} WHERE id = 7"))?;
+        ensure!(
+            found == done.to_string(),
+            "{table}: {done} done, {refused} refused, {found} found"
+        );
     }
     Ok(())
 }

@@ -5,31 +5,16 @@
 //! Never: handles a message (see `extended`).
 //! Start reading at [`Session::run_flight_again`].
 
-use std::time::Instant;
-
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{self, Message};
 
+use super::due::Kept;
 use crate::client::failure::Failure;
 use crate::session::Session;
 use crate::transaction::Mode;
 
 /// How often.
 const RUNS_MAX: u32 = 20;
-/// A flight of more messages is not kept, ...
-const MESSAGES_MAX: usize = 12;
-/// ... nor is one of more bytes.
-const BYTES_MAX: usize = 256 * 1024;
-
-/// The messages of a client's flight, from its begin on or from where all was answered.
-#[derive(Debug)]
-pub(super) struct Kept {
-    frames: Vec<Frame>,
-    bytes: usize,
-    /// What the client had been told before.
-    written: u64,
-    begun: Instant,
-}
 
 impl Session {
     /// From here on messages are kept, if nothing has run since the last Sync.
@@ -38,12 +23,7 @@ impl Session {
             && self.pipeline.expects.is_empty()
             && self.nodes_of_flight().is_empty()
             && self.tx.portals.is_empty();
-        self.pipeline.kept = is_outside.then(|| Kept {
-            frames: Vec::new(),
-            bytes: 0,
-            written: self.client.written(),
-            begun: Instant::now(),
-        });
+        self.pipeline.kept = is_outside.then(|| Kept::from(self.client.written()));
     }
 
     /// Before a message is handled: keeps it, if its flight could be run again.
@@ -51,16 +31,8 @@ impl Session {
         if !std::mem::replace(&mut self.pipeline.has_begun, true) {
             self.keep_from_here();
         }
-        // A Close undoes what was there before the flight.
-        let is_kept = frame.tag() != b'C';
-        if let Some(kept) = self.pipeline.kept.as_mut().filter(|_| is_kept) {
-            kept.bytes += frame.as_bytes().len();
-            if kept.frames.len() < MESSAGES_MAX && kept.bytes < BYTES_MAX {
-                kept.frames.push(frame.clone());
-                return;
-            }
-        }
-        self.pipeline.kept = None;
+        let kept = self.pipeline.kept.take();
+        self.pipeline.kept = kept.and_then(|kept| kept.with(frame));
     }
 
     /// After the messages of a flight so far, and its end if `ends`: where only a change has ended them, they are

@@ -1,16 +1,17 @@
 //! What is due to the client for messages that went to a node, in the order of its answers.
 //!
-//! Owns: the kinds of answers, and how what was noted for them is undone.
+//! Owns: the kinds of answers, how what was noted for them is undone, and what is kept of the messages.
 //! Never: reads or writes one (see `pipeline`).
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use bytes::BytesMut;
 use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
+use tutti_wire::frame::Frame;
 
-use super::again::Kept;
 use crate::transaction::named::PreparedStatement;
 
 /// An answer that is due to the client.
@@ -48,6 +49,38 @@ pub(super) enum Undo {
     Forget(String),
     /// It closed this statement.
     Restore(String, Box<PreparedStatement>),
+}
+
+/// A flight of more messages is not kept, ...
+const MESSAGES_MAX: usize = 12;
+/// ... nor is one of more bytes.
+const BYTES_MAX: usize = 256 * 1024;
+
+/// The messages of a client's flight, from its begin on or from where all was answered.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) frames: Vec<Frame>,
+    bytes: usize,
+    /// What the client had been told before, in bytes.
+    pub(super) written: u64,
+    pub(super) begun: Instant,
+}
+
+impl Kept {
+    pub(super) fn from(written: u64) -> Self {
+        Self { frames: Vec::new(), bytes: 0, written, begun: Instant::now() }
+    }
+
+    /// With a further message; `None`: it is too much, or undoes what was there before the flight.
+    pub(super) fn with(mut self, frame: &Frame) -> Option<Self> {
+        self.bytes += frame.as_bytes().len();
+        let fits = self.frames.len() < MESSAGES_MAX && self.bytes < BYTES_MAX;
+        let is_kept = fits && frame.tag() != b'C';
+        is_kept.then(|| {
+            self.frames.push(frame.clone());
+            self
+        })
+    }
 }
 
 /// Messages that were sent to a node and not answered yet.
