@@ -1426,6 +1426,17 @@ fn an_unnamed_portal_survives_what_the_gateway_asks() -> Result<()> {
             client.query("COMMIT")?;
         }
     }
+    // Nor does the analysis of a write that will lock its tables end one that is suspended.
+    admin.query(
+        "CREATE TABLE copied (k int) DISTRIBUTE BY REPLICATED; INSERT INTO copied SELECT generate_series(1, 4)",
+    )?;
+    let suspended = "Q BEGIN\nP |SELECT k FROM copied ORDER BY k\nB |\nE |2\nS\n--\n";
+    let parsed =
+        "P s|INSERT INTO copied VALUES ($1)\nD S s\nE |0\nS\n--\nB |s|5\nE |0\nS\n--\nQ COMMIT";
+    let said = conversation::hold(&mut admin, &format!("{suspended}{parsed}"))?;
+    ensure!(!said.iter().any(|line| line.starts_with("Error")), "{said:#?}");
+    let rows = said.iter().filter(|line| line.starts_with("DataRow"));
+    ensure!(rows.eq(["DataRow 1", "DataRow 2", "DataRow 3", "DataRow 4"]), "{said:#?}");
     Ok(())
 }
 

@@ -105,9 +105,11 @@ impl Session {
         if has_none { Ok(()) } else { self.tx.refuse_if_failed(planned) }
     }
 
-    /// Whether a statement's analysis must leave no lock in the transaction: its plan takes stronger ones.
+    /// Whether a statement's analysis must leave no lock in the transaction: its plan takes stronger ones. (That ends
+    /// an unnamed portal, which matters more than a deadlock that may not be.)
     pub(super) fn is_described_apart(&self, planned: &Planned) -> bool {
-        self.tx.transaction.is_open() && !planned.plan.written_in_steps().is_empty()
+        let has_unnamed = matches!(self.tx.portals.get(""), Some(Portal::Node { .. }));
+        self.tx.transaction.is_open() && !has_unnamed && !planned.plan.written_in_steps().is_empty()
     }
 
     /// Lets node 1 analyse such a statement, whose Parse is due if no node has seen it.

@@ -47,6 +47,8 @@ pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
 }
 
 fn put_notice(out: &mut BytesMut) {
+    // One that a cancel request has ended has left its statement there.
+    put_close(out, Target::Statement, NOTICES);
     put_parse(out, NOTICES, NOTICE, &[]);
     put_bind(out, NOTICES, NOTICES, &Arguments::default());
     put_execute(out, NOTICES, 0);
@@ -97,6 +99,7 @@ impl Session {
             self.tx.note_noticed(node);
             put_notice(self.tx.links.at(&node).connection().outgoing());
             self.pipeline.expects.extend([
+                Expect::SilentClose,
                 Expect::SilentParse(None),
                 Expect::SilentBind,
                 Expect::SilentExecute,
