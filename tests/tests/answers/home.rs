@@ -1281,3 +1281,33 @@ fn writes_through_views_reach_all_copies_of_their_table() -> Result<()> {
     ensure!(client.value("SELECT sum(v) FROM alone")? == "21");
     Ok(())
 }
+
+/// What is dropped if it is there is of one kind with what is not there; and an UPDATE of copies fires what is fired
+/// by an UPDATE.
+#[test]
+fn what_is_not_there_and_what_is_not_fired_stops_nothing() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE copied (k int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO copied VALUES (1, 1), (2, 2)",
+            "CREATE TABLE other (k int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO other VALUES (1, 1)",
+            "CREATE RULE also AS ON INSERT TO copied DO ALSO UPDATE other SET v = v + 1",
+            "UPDATE copied SET v = 7",
+            "UPDATE copied SET v = 8 WHERE k = 2",
+            "DELETE FROM copied WHERE k = 1",
+            "CREATE TEMP TABLE t (k int); CREATE TEMP SEQUENCE s; CREATE TEMP VIEW w AS SELECT * FROM t",
+            "DROP VIEW IF EXISTS w, nothing",
+            "DROP TABLE IF EXISTS nothing, t",
+            "DROP SEQUENCE IF EXISTS s, nothing",
+        ],
+    )?;
+    for node in cluster.nodes() {
+        let found = Client::connect(&node)?.value("SELECT concat(sum(k), ' ', sum(v)) FROM copied")?;
+        ensure!(found == "2 8", "{found}");
+    }
+    Ok(())
+}

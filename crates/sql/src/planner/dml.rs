@@ -49,7 +49,7 @@ pub(super) fn plan_modification(
         return at_cursor(tree, relation, name, context);
     }
     if let Some(relation) = relation {
-        refuse_unsafe_code(relation, fired(tree), context)?;
+        refuse_unsafe_code(relation, fired(tree, relation), context)?;
     }
     if !analysis.modifications.is_empty() {
         return modifying(tree, &analysis, context);
@@ -68,10 +68,12 @@ pub(super) fn plan_modification(
     }
 }
 
-/// What a write fires. Rows whose key changes are deleted and inserted.
-fn fired(tree: &NodeEnum) -> u8 {
-    match tree {
-        NodeEnum::DeleteStmt(_) => events::DELETE,
+/// What a write fires. Rows of several nodes whose key changes are deleted and inserted; copies are written without
+/// firing anything.
+fn fired(tree: &NodeEnum, relation: &Relation) -> u8 {
+    match (tree, &relation.placement) {
+        (NodeEnum::DeleteStmt(_), _) => events::DELETE,
+        (NodeEnum::UpdateStmt(_), Placement::Replicated) => events::UPDATE,
         _ => events::ALL,
     }
 }
@@ -135,7 +137,7 @@ fn at_cursor(
     match relation.filter(|relation| relation.placement == Placement::Replicated) {
         None => Ok(Planned::new(DataPlan::Cursor { name: Some(cursor), close: false }, why)),
         Some(relation) => {
-            refuse_unsafe_code(relation, fired(tree), context)?;
+            refuse_unsafe_code(relation, fired(tree, relation), context)?;
             let rows = replicas::rows_of(tree, relation, context);
             Ok(Planned::new(DataPlan::Rows(RowsWrite { cursor: Some(cursor), ..rows }), why))
         }

@@ -169,7 +169,11 @@ fn is_nowhere(object: &Node, kind: ObjectType, context: &Context<'_>) -> bool {
     // All of these are in the catalog.
     let are_known = matches!(
         kind,
-        ObjectType::ObjectTable | ObjectType::ObjectView | ObjectType::ObjectMatview
+        ObjectType::ObjectTable
+            | ObjectType::ObjectView
+            | ObjectType::ObjectMatview
+            | ObjectType::ObjectSequence
+            | ObjectType::ObjectForeignTable
     );
     let Some((schema, name)) = relation_of(object, 0) else { return false };
     are_known
