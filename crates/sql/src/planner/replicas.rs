@@ -119,6 +119,13 @@ impl<'a> StatementProof<'a> {
         let Some(relation) = range.and_then(|range| self.context.relation(range)) else {
             return Ok(());
         };
+        // A view's table may have columns that the view has not.
+        let is_view = matches!(relation.kind, RelationKind::View { .. });
+        let tables = if is_view { tables_of(relation, self.context) } else { Vec::new() };
+        tables.iter().chain([relation]).try_for_each(|relation| self.defaults_of(relation))
+    }
+
+    fn defaults_of(&self, relation: &Relation) -> Proven {
         let evaluation = Evaluation::of(relation, self.context);
         let once = (0..relation.columns.len())
             .find(|column| evaluation.once_for_several_nodes(*column))
@@ -132,6 +139,9 @@ impl<'a> StatementProof<'a> {
         else {
             return Ok(());
         };
+        if matches!(relation.kind, RelationKind::View { .. }) {
+            return self.defaults(merge.relation.as_ref());
+        }
         let evaluation = Evaluation::of(relation, self.context);
         let once = |column: &usize| evaluation.once_for_several_nodes(*column);
         let clauses = merge.merge_when_clauses.iter().filter_map(|node| match &node.node {
