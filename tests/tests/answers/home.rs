@@ -1310,6 +1310,122 @@ fn defaults_of_columns_that_a_view_leaves_out_are_computed_once() -> Result<()> 
     Ok(())
 }
 
+/// DEFAULT wherever it can stand, and types that have one: copies get the same value.
+#[test]
+fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE copied (k int PRIMARY KEY, u uuid DEFAULT gen_random_uuid(), s serial, v int) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO copied (k, v) SELECT n, n FROM generate_series(1, 4) n",
+            "CREATE VIEW shown AS SELECT k, v FROM copied",
+            "ALTER VIEW shown ALTER v SET DEFAULT 1000 * random()",
+            "CREATE VIEW over AS SELECT k, v FROM shown",
+            "CREATE DOMAIN drawn AS float DEFAULT random()",
+            "CREATE DOMAIN numbered AS drawn",
+        ],
+    )?;
+    let nodes = cluster.nodes();
+    for sql in [
+        "UPDATE copied SET u = DEFAULT WHERE k = 2",
+        "UPDATE copied SET (u, v) = (DEFAULT, 5) WHERE k = 1",
+        "UPDATE copied SET (v, u, s) = ROW(6, DEFAULT, DEFAULT)",
+        "WITH x AS (UPDATE copied SET u = DEFAULT WHERE k = 2 RETURNING k) SELECT * FROM x",
+        "WITH x AS (UPDATE copied SET (v, u) = (7, DEFAULT) RETURNING k) SELECT * FROM x",
+        "WITH x AS (DELETE FROM copied WHERE k = 9 RETURNING k) UPDATE copied SET (u, v) = (DEFAULT, 8)",
+        "INSERT INTO copied VALUES (3) ON CONFLICT (k) DO UPDATE SET v = EXCLUDED.s",
+        "WITH x AS (INSERT INTO copied VALUES (3) ON CONFLICT (k) DO UPDATE SET (u, v) = (DEFAULT, 9) RETURNING k) SELECT * FROM x",
+        "MERGE INTO copied USING (VALUES (1)) x(k) ON x.k = copied.k WHEN MATCHED THEN UPDATE SET (u, v) = (DEFAULT, 7)",
+        "MERGE INTO copied USING (VALUES (1)) x(k) ON x.k = copied.k WHEN MATCHED THEN UPDATE SET (u, v) = ROW(DEFAULT, 8)",
+        "INSERT INTO shown (k) VALUES (5)",
+        "INSERT INTO over (k) VALUES (6)",
+        "UPDATE shown SET v = DEFAULT",
+        "UPDATE shown SET (v) = ROW(DEFAULT)",
+        "ALTER TABLE copied ADD COLUMN d drawn",
+        "ALTER TABLE copied ADD COLUMN e numbered, ADD COLUMN f drawn DEFAULT 7",
+    ] {
+        run(&mut client, &[sql])?;
+        let rows = |node| {
+            Client::connect(node)?.value("SELECT string_agg(c::text, ' ' ORDER BY k) FROM copied c")
+        };
+        let (first, second) = (rows(&nodes[0])?, rows(&nodes[1])?);
+        ensure!(first == second, "{sql}\n{first}\n{second}");
+    }
+    Ok(())
+}
+
+/// A default that writes a table of several nodes is run where that is asked about, or not at all.
+#[test]
+fn defaults_that_are_unseen_code_are_never_run_unasked() -> Result<()> {
+    let cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE log (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)",
+            "CREATE SEQUENCE logged",
+            "CREATE FUNCTION logs() RETURNS int LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO log SELECT nextval('logged') FROM generate_series(1, 5); RETURN 7; END $$",
+        ],
+    )?;
+    // Of a foreign key's action, too.
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE above (k int PRIMARY KEY); INSERT INTO above VALUES (1), (7)",
+            "CREATE TABLE below (k int DEFAULT logs() REFERENCES above ON DELETE SET DEFAULT)",
+            "INSERT INTO below VALUES (1)",
+        ],
+    )?;
+    let refused = refusal(&mut client, "DELETE FROM above WHERE k = 1")?;
+    ensure!(refused.starts_with("0A000"), "{refused}");
+    for by in ["HOME", "REPLICATED", "HASH (k)"] {
+        run(
+            &mut client,
+            &[
+                "DROP TABLE IF EXISTS t CASCADE",
+                &format!(
+                    "CREATE TABLE t (k int PRIMARY KEY, v int, w int DEFAULT logs()) DISTRIBUTE BY {by}"
+                ),
+                "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2), (3, 3, 3)",
+                "CREATE VIEW shown AS SELECT k, v FROM t",
+                "CREATE VIEW whole AS SELECT * FROM t",
+                "ALTER VIEW shown ALTER v SET DEFAULT logs()",
+                "CREATE VIEW over AS SELECT k FROM shown",
+            ],
+        )?;
+        for sql in [
+            "UPDATE t SET w = DEFAULT",
+            "UPDATE t SET w = DEFAULT WHERE k = 1",
+            "UPDATE t SET (w, v) = (DEFAULT, 5) WHERE k = 3",
+            "UPDATE t SET (w) = ROW(DEFAULT)",
+            "WITH x AS (UPDATE t SET w = DEFAULT WHERE k = 3 RETURNING k) SELECT * FROM x",
+            "INSERT INTO t (k) VALUES (10)",
+            "INSERT INTO t VALUES (1, 1, 1) ON CONFLICT (k) DO UPDATE SET (w) = ROW(DEFAULT)",
+            "INSERT INTO shown VALUES (20, 20)",
+            "INSERT INTO over VALUES (21)",
+            "INSERT INTO over SELECT 22",
+            "INSERT INTO whole VALUES (23, 1, DEFAULT)",
+            "WITH x AS (INSERT INTO over VALUES (24) RETURNING k) SELECT * FROM x",
+            "UPDATE shown SET v = DEFAULT",
+            "UPDATE shown SET (v) = ROW(DEFAULT)",
+        ] {
+            let answer = client.simple(sql, b"")?;
+            if let Some(error) = answer.error() {
+                let is_known = ["0A000", "55000"].contains(&error.sqlstate());
+                ensure!(is_known, "{by}, {sql}: {answer}");
+            }
+            for (number, node) in cluster.nodes().iter().enumerate() {
+                let here = Client::connect(node)?.value("SELECT count(*) FROM log")?;
+                ensure!(here == "0", "{by}, {sql}: {here} rows of log on node {number}; {answer}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What is dropped if it is there is of one kind with what is not there; and an UPDATE of copies fires what is fired
 /// by an UPDATE.
 #[test]

@@ -108,7 +108,7 @@ SELECT 'enum', NULL, format('%I.%I', n.nspname, y.typname),
 FROM pg_type y JOIN mine n ON n.oid = y.typnamespace WHERE y.typtype = 'e'
 UNION ALL
 SELECT 'domain', NULL, format('%I.%I', n.nspname, y.typname),
-    concat_ws(' ', format_type(y.typbasetype, y.typtypmod), y.typnotnull, y.typdefault,
+    concat_ws(' ', format_type(y.typbasetype, y.typtypmod), y.typnotnull, pg_get_expr(y.typdefaultbin, 0),
         (SELECT string_agg(pg_get_constraintdef(k.oid), ', ' ORDER BY k.conname)
          FROM pg_constraint k WHERE k.contypid = y.oid))
 FROM pg_type y JOIN mine n ON n.oid = y.typnamespace WHERE y.typtype = 'd'

@@ -300,10 +300,14 @@ impl<'a> Search<'a> {
         if let Some(at) = relation.column(column) {
             self.push(Item::Made(relation.columns[at].type_oid), SESSION);
         }
-        let attached = self.code.attached.get(&relation.oid);
+        self.default_of(relation.oid, column, SESSION);
+    }
+
+    fn default_of(&mut self, relation: u32, column: &str, path: Path) {
+        let attached = self.code.attached.get(&relation);
         for attached in attached.into_iter().flatten() {
             if attached.kind == AttachedKind::Default && attached.name == column {
-                self.add_attached(attached, SESSION);
+                self.add_attached(attached, path);
             }
         }
     }
@@ -817,6 +821,9 @@ impl<'a> Search<'a> {
                 if let Some(table) = relations.and_then(|all| all.get(&other.name)).cloned() {
                     self.fields(&table, path);
                 }
+                for column in other.columns.iter().filter(|it| it.is_set && it.to_default) {
+                    self.default_of(other.relation, &column.referring, path);
+                }
                 if !other.is_child() {
                     self.written_as_owner(other, event, path);
                 }
@@ -828,13 +835,19 @@ impl<'a> Search<'a> {
     fn written_as_owner(&mut self, other: &WrittenWith, event: u8, path: Path) {
         let code = self.code;
         let attached = code.attached.get(&other.relation).into_iter().flatten();
-        let runs_code = attached.filter(|it| it.runs_for(event)).any(|it| !it.uses.is_empty());
+        let to_default = other.columns.iter().any(|it| it.is_set && it.to_default);
+        let runs =
+            |it: &&Attached| it.runs_for(event) || (to_default && it.kind == AttachedKind::Default);
+        let runs_code = attached.filter(runs).any(|it| !it.uses.is_empty());
         if !runs_code && !code.written_with.contains_key(&other.relation) {
             return;
         }
         let does = "acts as its table's owner, who may see other schemas";
         self.as_owner(path, "a foreign key", does, |search, path| {
             search.push(Item::Written(other.relation, event), path);
+            for column in other.columns.iter().filter(|it| it.is_set && it.to_default) {
+                search.default_of(other.relation, &column.referring, path);
+            }
         });
     }
 

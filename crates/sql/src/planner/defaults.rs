@@ -13,7 +13,7 @@ use super::sql_text::parse_expression;
 use super::syntax::name_of;
 use super::unseen::default_is_opaque;
 use super::{oids, printed};
-use crate::catalog::{Placement, Relation};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -45,7 +45,12 @@ impl<'a> Evaluation<'a> {
                 || (column.default.is_some() && default_is_opaque(relation, &column.name, context));
             let default = default.flatten();
             time.push(default.as_ref().is_some_and(|default| reads_time(default, context)));
-            once.push(match relation.placement {
+            // What is written through a view may be copies.
+            let placement = match relation.kind {
+                RelationKind::View { .. } => &Placement::Replicated,
+                _ => &relation.placement,
+            };
+            once.push(match *placement {
                 _ if column.generated => false,
                 // Without the key it is unknown where the row belongs.
                 Placement::Hash { key, .. } => index == key || from_cluster,

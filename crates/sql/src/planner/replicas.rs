@@ -17,6 +17,7 @@ use pg_query::protobuf::{CmdType, InsertStmt, MergeStmt, MergeWhenClause, Node, 
 use super::context::Context;
 use super::defaults::Evaluation;
 use super::determinism::{Proof, Proven};
+use super::syntax::say_default;
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
 use crate::plan::{ReturnedRows, RowKind, RowsWrite};
 use crate::walk;
@@ -74,6 +75,9 @@ impl<'a> StatementProof<'a> {
                     return Err("of several matching rows any is taken".to_owned());
                 }
                 self.target(update.relation.as_ref(), node)?;
+                if say_default(&update.target_list) {
+                    self.defaults(update.relation.as_ref())?;
+                }
             }
             NodeEnum::DeleteStmt(delete) => self.target(delete.relation.as_ref(), node)?,
             NodeEnum::MergeStmt(merge) => {
@@ -164,12 +168,7 @@ impl<'a> StatementProof<'a> {
 }
 
 fn says_default(clause: &MergeWhenClause) -> bool {
-    let is_default = |node: &Node| matches!(node.node, Some(NodeEnum::SetToDefault(_)));
-    clause.values.iter().any(is_default)
-        || clause.target_list.iter().any(|node| match &node.node {
-            Some(NodeEnum::ResTarget(target)) => target.val.as_deref().is_some_and(is_default),
-            _ => false,
-        })
+    say_default(&clause.values) || say_default(&clause.target_list)
 }
 
 /// Whether an inserting clause has a value for the column.

@@ -1,10 +1,12 @@
-//! What single nodes of a syntax tree say: a name, a called function, an option and its value, INTO.
+//! What nodes of a syntax tree say: a name, a called function, an option and its value, INTO, DEFAULT.
 //!
-//! Owns: reading them as PostgreSQL does. Never: looks a name up, or goes down into expressions.
+//! Owns: reading them as PostgreSQL does. Never: looks a name up.
 //! Start reading at [`string`] and [`option`].
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self, ColumnDef, DefElem, FuncCall, Node, SelectStmt, a_const};
+
+use crate::walk;
 
 /// The text of a `String` node.
 pub(super) fn string(node: &Node) -> Option<&str> {
@@ -21,6 +23,20 @@ pub(super) fn name_of(call: &FuncCall) -> (Option<&str>, &str) {
         [.., schema, name] => (string(schema), string(name).unwrap_or_default()),
         [] => (None, ""),
     }
+}
+
+/// Whether DEFAULT stands there, or somewhere below: in a row that several columns are assigned from, say.
+pub(super) fn says_default(tree: &NodeEnum) -> bool {
+    let mut found = matches!(tree, NodeEnum::SetToDefault(_));
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(says_default);
+    });
+    found
+}
+
+/// The same of any of these.
+pub(super) fn say_default(nodes: &[Node]) -> bool {
+    nodes.iter().filter_map(|node| node.node.as_ref()).any(says_default)
 }
 
 /// The option with this name in a statement's list of options.

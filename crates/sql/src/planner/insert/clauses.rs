@@ -12,6 +12,7 @@ use crate::planner::determinism::{expression_obstacle, is_fixed};
 use crate::planner::functions::is_time_call;
 use crate::planner::mentions;
 use crate::planner::sql_text::parse_expression;
+use crate::planner::syntax::says_default;
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -174,7 +175,8 @@ fn check_defaults(
     for target in targets {
         let Some(NodeEnum::ResTarget(target)) = &target.node else { continue };
         let value = target.val.as_ref().and_then(|value| value.node.as_ref());
-        if matches!(value, Some(NodeEnum::SetToDefault(_)))
+        // Of a row that several columns are assigned from, another's may be meant.
+        if value.is_some_and(says_default)
             && relation.column(&target.name).is_some_and(|column| evaluation.once(column))
         {
             return Err(Refusal::unsupported(

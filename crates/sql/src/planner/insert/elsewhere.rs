@@ -8,10 +8,9 @@ use pg_query::protobuf::{InsertStmt, Node};
 
 use super::clauses;
 use super::ctes::with_ctes;
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::Relation;
 use crate::plan::{Access, DataPlan, NodeChoice, Planned, RunOn};
 use crate::planner::context::Context;
-use crate::planner::defaults::Evaluation;
 use crate::planner::modifying_with::modifying;
 use crate::planner::sql_text::deparse;
 use crate::planner::views::analyse;
@@ -135,11 +134,7 @@ pub(super) fn plan_view(
     }
     let obstacle = replicas::obstacle(&tree, context)
         .or_else(|| clauses::obstacle(insert, context))
-        .or_else(|| rows.tables.iter().find_map(|table| replicas::table_obstacle(table)))
-        .or_else(|| {
-            let is_fixed = defaults_are_fixed(view, context);
-            (!is_fixed).then(|| "a default may be evaluated".to_owned())
-        });
+        .or_else(|| rows.tables.iter().find_map(|table| replicas::table_obstacle(table)));
     Ok(match obstacle {
         None => Planned::new(
             DataPlan::Replicas { locks: Vec::new(), rows },
@@ -150,27 +145,4 @@ pub(super) fn plan_view(
             format!("node 1 computes the rows for all copies: {why}"),
         ),
     })
-}
-
-/// Whether no table that the view may stand for has a default which nodes evaluate differently.
-fn defaults_are_fixed(view: &Relation, context: &Context<'_>) -> bool {
-    let RelationKind::View { definition } = &view.kind else { return false };
-    let words: std::collections::HashSet<&str> = definition
-        .split(|character: char| !(character.is_alphanumeric() || character == '_'))
-        .collect();
-    context
-        .catalog
-        .relations
-        .values()
-        .flat_map(|tables| tables.values())
-        .filter(|table| table.placement == Placement::Replicated)
-        // A name that is not one word may be in the definition unseen.
-        .filter(|table| {
-            words.contains(table.name.as_str())
-                || table.name.contains(|it: char| !(it.is_alphanumeric() || it == '_'))
-        })
-        .all(|table| {
-            let evaluation = Evaluation::of(table, context);
-            !(0..table.columns.len()).any(|column| evaluation.once(column))
-        })
 }

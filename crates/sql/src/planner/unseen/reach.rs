@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quot
 use crate::closure::{FIRES_EVENTS, Reach, Search, Writing};
 use crate::code::{Attached, AttachedKind, events};
 use crate::planner::context::Context;
-use crate::planner::syntax::{has_into, option, option_text};
+use crate::planner::syntax::{has_into, option, option_text, say_default};
 use crate::refusal::Refusal;
 use crate::statement::{Statement, holds};
 use crate::walk;
@@ -317,16 +317,17 @@ fn add_tree(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
             if insert.on_conflict_clause.is_some() {
                 fired |= events::UPDATE;
             }
-            add_target(insert.relation.as_ref(), fired, context, search);
+            add_target(insert.relation.as_ref(), fired, true, context, search);
         }
         NodeEnum::UpdateStmt(update) => {
-            add_target(update.relation.as_ref(), events::UPDATE, context, search);
+            let says_default = say_default(&update.target_list);
+            add_target(update.relation.as_ref(), events::UPDATE, says_default, context, search);
         }
         NodeEnum::DeleteStmt(delete) => {
-            add_target(delete.relation.as_ref(), events::DELETE, context, search);
+            add_target(delete.relation.as_ref(), events::DELETE, false, context, search);
         }
         NodeEnum::MergeStmt(merge) => {
-            add_target(merge.relation.as_ref(), events::ALL, context, search);
+            add_target(merge.relation.as_ref(), events::ALL, true, context, search);
         }
         _ => (),
     }
@@ -337,7 +338,14 @@ fn add_tree(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
     });
 }
 
-fn add_target(range: Option<&RangeVar>, fired: u8, context: &Context<'_>, search: &mut Search<'_>) {
+/// `takes_defaults`: columns may get what they get if no value is given.
+fn add_target(
+    range: Option<&RangeVar>,
+    fired: u8,
+    takes_defaults: bool,
+    context: &Context<'_>,
+    search: &mut Search<'_>,
+) {
     let Some(range) = range else { return };
     let Some(relation) = context.relation(range) else {
         let is_settings =
@@ -348,8 +356,9 @@ fn add_target(range: Option<&RangeVar>, fired: u8, context: &Context<'_>, search
         return;
     };
     search.read(relation);
-    if fired & events::INSERT != 0 {
-        add_defaults(relation, search);
+    if takes_defaults {
+        // A view's table may have columns that the view has not.
+        relations_behind(relation, context).into_iter().for_each(|it| add_defaults(it, search));
     }
     if stays_home(relation) {
         add_writes(relation, fired, context, search);
@@ -358,11 +367,18 @@ fn add_target(range: Option<&RangeVar>, fired: u8, context: &Context<'_>, search
 
 /// Adds what a write to a relation of node 1 runs; that to a view is one to what it reads.
 fn add_writes(relation: &Arc<Relation>, fired: u8, context: &Context<'_>, search: &mut Search<'_>) {
+    relations_behind(relation, context).into_iter().for_each(|it| search.write(it, fired));
+}
+
+/// A relation, and for a view all that it reads, through other views.
+fn relations_behind<'c>(
+    relation: &'c Arc<Relation>,
+    context: &Context<'c>,
+) -> Vec<&'c Arc<Relation>> {
     let mut found = vec![relation];
     let mut at = 0;
     while let Some(relation) = found.get(at).copied() {
         at += 1;
-        search.write(relation, fired);
         if !matches!(relation.kind, RelationKind::View { .. }) {
             continue;
         }
@@ -374,6 +390,7 @@ fn add_writes(relation: &Arc<Relation>, fired: u8, context: &Context<'_>, search
             }
         }
     }
+    found
 }
 
 /// Defaults are computed before the rows are placed where they cannot be computed anywhere.
