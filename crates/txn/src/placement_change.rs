@@ -102,6 +102,8 @@ pub struct Terms {
     /// Code that statements by older plans may call does more than they reckon with. It is found when it is
     /// called, whatever locks there are.
     pub grows_code: bool,
+    /// Relations lose their names: they are dropped, or called otherwise. A later change may give these to others.
+    pub drops_names: bool,
     /// What is elsewhere by the new catalog.
     pub found: Found,
 }
@@ -136,6 +138,9 @@ pub enum Round {
     Transit,
     /// Those that may call code which has come to do more. Each of them, for what runs now may call it later.
     Calls,
+    /// Those that depend on a relation which loses its name. None of them has its lock, for the change has it; so each
+    /// looks the name up later, when it may be another's by a change that does not know of the first.
+    Names,
     /// Every one, for what runs now may reach any table later.
     All,
     /// Every statement that does not run already, and the further steps of those that do.
@@ -164,6 +169,7 @@ impl Round {
             None => match self {
                 Self::Transit => plan.brings_checked,
                 Self::Calls => plan.may_call_grown,
+                Self::Names => plan.uses_dropped,
                 Self::WhoComes => plan.may_use_moved,
                 Self::WhoRebuilds => plan.rebuilds_changed,
                 Self::All | Self::WhoWaits { .. } => true,
@@ -189,6 +195,8 @@ pub struct Plan {
     pub may_use_changed: bool,
     /// It is known to depend on such a relation.
     pub uses_changed: bool,
+    /// It is known to depend on a relation that loses its name.
+    pub uses_dropped: bool,
     /// It writes such a relation in several steps.
     pub writes_changed_in_steps: bool,
     /// It makes rows of such a relation anew in another step than the one that reads or writes them. That may need
@@ -213,6 +221,7 @@ impl Plan {
         may_use_moved: true,
         may_use_changed: true,
         uses_changed: true,
+        uses_dropped: true,
         writes_changed_in_steps: false,
         rebuilds_changed: false,
         brings_checked: false,
@@ -661,7 +670,7 @@ impl PlacementChange {
 
 /// Which statements a change must not meet, one kind after the other.
 fn rounds(terms: Terms) -> VecDeque<Round> {
-    let Terms { was_solo, is_solo, is_at_home, is_more, grows_code, found } = terms;
+    let Terms { was_solo, is_solo, is_at_home, is_more, grows_code, drops_names, found } = terms;
     let stays_solo = was_solo && is_solo;
     let mut rounds = VecDeque::new();
     if is_more && !stays_solo {
@@ -669,6 +678,9 @@ fn rounds(terms: Terms) -> VecDeque<Round> {
     }
     if grows_code && !stays_solo {
         rounds.push_back(Round::Calls);
+    }
+    if drops_names && !stays_solo {
+        rounds.push_back(Round::Names);
     }
     rounds.extend(match found {
         // Changes of the schema are node 1's own business.
@@ -759,12 +771,12 @@ impl Overtaking {
         match (self.round, seen) {
             (_, Seen::WaitsForChange) | (Round::Transit | Round::Calls | Round::All, _) => None,
             // What is behind this step is at the node already.
-            (Round::WhoComes, _) if plan.sends_ahead || plan.comes_later => None,
-            (Round::WhoComes, Seen::AtWork) => Some(true),
+            (Round::WhoComes | Round::Names, _) if plan.sends_ahead || plan.comes_later => None,
+            (Round::WhoComes | Round::Names, Seen::AtWork) => Some(true),
             // It was running when it was stopped.
-            (Round::WhoComes, Seen::Idle) if was_stopped => Some(true),
+            (Round::WhoComes | Round::Names, Seen::Idle) if was_stopped => Some(true),
             // Its next step may be on its way to a node.
-            (Round::WhoComes, Seen::Idle | Seen::OnItsWay) => None,
+            (Round::WhoComes | Round::Names, Seen::Idle | Seen::OnItsWay) => None,
             (Round::WhoRebuilds, Seen::AtWork | Seen::Idle) => Some(true),
             (Round::WhoRebuilds, Seen::OnItsWay) => is_late.then_some(true),
             (Round::WhoWaits { adds_code }, _) => {

@@ -850,6 +850,53 @@ fn who_waits_for_a_view_meets_what_it_has_come_to_show() -> Result<()> {
     Ok(())
 }
 
+/// A name is taken away by one change and given to a table of several nodes by another, while a client pauses or waits
+/// for the lock of another table: it meets the second whole, or is told.
+#[test]
+fn a_name_that_is_taken_away_and_given_anew_is_looked_up_anew() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE TABLE locked (k int) DISTRIBUTE BY HOME")?;
+    let both = "SELECT (SELECT count(*) FROM locked), (SELECT count(*) FROM named)";
+    for (takes, begun, then) in [
+        ("DROP TABLE named", "P |SELECT count(*) FROM named\nB |", "E |0\nS"),
+        ("ALTER TABLE named RENAME TO other", "P |SELECT count(*) FROM named\nB |", "E |0\nS"),
+        ("DROP TABLE named", "P |INSERT INTO named SELECT generate_series(21, 30)\nB |", "E |0\nS"),
+        ("DROP TABLE named", "", both),
+        ("ALTER TABLE named RENAME TO other", "", both),
+    ] {
+        admin.query(
+            "DROP TABLE IF EXISTS named, other; CREATE TABLE named (k int PRIMARY KEY) DISTRIBUTE BY HOME;
+             INSERT INTO named VALUES (1)",
+        )?;
+        let mut client = Client::connect(&cluster.endpoint())?;
+        let mut locker = Client::connect(&cluster.endpoint())?;
+        let waiting = if begun.is_empty() {
+            locker.query("BEGIN; LOCK TABLE locked")?;
+            client.query("BEGIN")?;
+            let waiting = flights::meanwhile(client, format!("Q {then}"));
+            ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "it does not wait");
+            Ok(waiting)
+        } else {
+            conversation::hold(&mut client, &format!("{begun}\n~ 20"))?;
+            Err(client)
+        };
+        admin.query(takes)?;
+        admin.query("CREATE TABLE named (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)")?;
+        admin.query("INSERT INTO named SELECT generate_series(1, 20)")?;
+        let said = match waiting {
+            Ok(waiting) => {
+                locker.query("COMMIT")?;
+                flights::joined(waiting)?.0
+            }
+            Err(mut client) => conversation::hold(&mut client, then)?,
+        };
+        let right = ["DataRow 20", "DataRow 0 | 20", "CommandComplete INSERT 0 10", "Error 40001"];
+        ensure!(said.iter().any(|line| right.contains(&&**line)), "{takes}, {begun}: {said:#?}");
+    }
+    Ok(())
+}
+
 /// What a client does over and over: conversations in turn, after it has prepared a statement, if any.
 struct Work {
     prepares: Option<String>,

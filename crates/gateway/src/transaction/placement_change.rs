@@ -214,7 +214,10 @@ impl TransactionContext {
             Moved::Anything => Found::Anywhere,
         };
         let grows_code = !grown.is_empty();
-        let terms = Terms { was_solo, is_solo, is_at_home, is_more, grows_code, found };
+        let dropped = dropped(&old, &new, changes);
+        let drops_names = !dropped.is_empty();
+        let terms =
+            Terms { was_solo, is_solo, is_at_home, is_more, grows_code, drops_names, found };
         if let Moved::Relations(moved) = &mut moved {
             moved.extend(&alike);
         }
@@ -223,7 +226,8 @@ impl TransactionContext {
             && matches!(moved, Moved::Relations(_))
             && !Arc::ptr_eq(&old.code, &new.code)
             && !old.code.calls_the_same(&new.code);
-        let comparison = Comparison { new, moved, touched, is_more, changes_code, grown, proofs };
+        let comparison =
+            Comparison { new, moved, dropped, touched, is_more, changes_code, grown, proofs };
         (comparison, terms)
     }
 
@@ -447,12 +451,29 @@ impl Moved {
     }
 }
 
+/// The relations whose names no relation has any more by `new`, where these changes did that.
+fn dropped(old: &Catalog, new: &Catalog, changes: Option<&OwnChanges>) -> BTreeSet<u32> {
+    let mut dropped = BTreeSet::new();
+    for (schema, relations) in &old.relations {
+        let left = new.relations.get(schema);
+        for (name, relation) in relations {
+            let is_left = left.is_some_and(|left| left.contains_key(name));
+            if !is_left && changes.is_none_or(|changes| changes.may_have_changed(relation)) {
+                dropped.insert(relation.oid);
+            }
+        }
+    }
+    dropped
+}
+
 /// A change and the catalog before it, to ask whether a plan has to do with it.
 #[derive(Debug)]
 struct Comparison {
     /// The catalog by the change.
     new: Arc<Catalog>,
     moved: Moved,
+    /// The relations that lose their names.
+    dropped: BTreeSet<u32>,
     /// The relations on which the change has locks, if it is known which.
     touched: Option<BTreeSet<u32>>,
     /// It may have changed more than these.
@@ -489,6 +510,7 @@ impl Comparison {
             may_use_changed: self.is_more
                 || touched.is_none_or(|touched| activity.may_concern(touched)),
             uses_changed: touched.is_some_and(|touched| activity.depends_on(touched)),
+            uses_dropped: activity.depends_on(&self.dropped),
             writes_changed_in_steps,
             rebuilds_changed: writes_changed_in_steps || brings_changed(),
             brings_checked: activity

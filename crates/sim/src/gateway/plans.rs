@@ -79,6 +79,7 @@ impl Activity {
             may_use_moved: concerns,
             may_use_changed: concerns,
             uses_changed: concerns,
+            uses_dropped: false,
             writes_changed_in_steps: self.written_in_steps.borrow().contains(&table),
             rebuilds_changed: false,
             brings_checked: false,

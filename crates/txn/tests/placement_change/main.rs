@@ -28,6 +28,7 @@ const MOVES: Terms = Terms {
     is_at_home: false,
     is_more: false,
     grows_code: false,
+    drops_names: false,
     found: Found::Elsewhere,
 };
 /// Nothing is found elsewhere.
@@ -44,6 +45,10 @@ const GROWS: Terms = Terms { is_more: true, grows_code: true, ..ADDS };
 const GROWS_AT_HOME: Terms = Terms { is_at_home: true, ..GROWS };
 /// The same, and a table moves.
 const GROWS_AND_MOVES: Terms = Terms { is_more: true, grows_code: true, ..MOVES };
+/// The table is dropped, or called otherwise.
+const DROPS: Terms = Terms { drops_names: true, ..ADDS };
+/// The same, of a table that node 1 has alone.
+const DROPS_AT_HOME: Terms = Terms { is_at_home: true, ..DROPS };
 /// The first table is spread.
 const SPREADS: Terms = Terms { was_solo: true, ..MOVES };
 
@@ -116,6 +121,11 @@ const WORLDS: &[Start] = &[
     (GROWS_AT_HOME, &[STUBBORN_CALLS], false),
     (GROWS, &[PROCEDURE, CALLS], false),
     (GROWS_AND_MOVES, &[CALLS, READ], false),
+    (DROPS, &[READ], true),
+    (DROPS, &[QUEUED_THEN_READS, STRANGER], false),
+    (DROPS, &[GATHER], false),
+    (DROPS_AT_HOME, &[QUEUED_THEN_READS], false),
+    (DROPS_AT_HOME, &[FLIGHT], false),
     (SPREADS, &[READ], true),
     (SPREADS, &[STRANGER], true),
     (SPREADS, &[GATHER], false),
@@ -262,6 +272,11 @@ const PLANTED: &[(Mutation, Start, &str)] = &[
     ),
     (Mutation::FlightsAreOverlooked, (MOVES, &[FLIGHT], false), "no_old_plan_meets_the_change"),
     (Mutation::CallsAreOverlooked, (GROWS, &[CALLS], false), "no_old_plan_meets_the_change"),
+    (
+        Mutation::DroppedNamesAreOverlooked,
+        (DROPS_AT_HOME, &[QUEUED_THEN_READS], false),
+        "no_old_plan_meets_the_change",
+    ),
     (Mutation::TimeStandsStill, (MOVES, &[STUBBORN], false), "every_change_ends"),
     (Mutation::NothingIsNoted, (MOVES, &[READ], false), "acknowledged_is_planned_with"),
     (Mutation::HoldIsKept, (MOVES, &[READ], false), "everybody_goes_on"),
