@@ -373,11 +373,6 @@ impl Code {
         all.into_iter().flatten().flatten().copied()
     }
 
-    /// Whether a domain, in whichever schema, has this name.
-    pub(crate) fn names_domain(&self, name: &str) -> bool {
-        self.types_named(name).any(|oid| self.types.get(&oid).is_some_and(|it| it.is_domain))
-    }
-
     /// Tables that the foreign keys of this one refer to.
     pub(crate) fn referred_by(&self, relation: u32) -> impl Iterator<Item = u32> {
         let refers = move |other: &WrittenWith| other.relation == relation && !other.is_child();

@@ -16,7 +16,7 @@ use crate::planner::context::Context;
 use crate::planner::determinism::expression_obstacle;
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
-use crate::planner::syntax::{column_makes_sequence, string};
+use crate::planner::syntax::column_makes_sequence;
 use crate::refusal::Refusal;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
@@ -148,12 +148,7 @@ fn check_added(
             false => Err(not_immutable(&column.colname)),
         };
     }
-    // A domain's own default is not known.
-    let type_name = column.type_name.as_ref().and_then(|it| it.names.last()).and_then(string);
-    let has_default = constraints().any(|it| it.contype() == ConstrType::ConstrDefault);
-    let mut differs = relation.placement == Placement::Replicated
-        && !has_default
-        && type_name.is_some_and(|name| context.catalog.code.names_domain(name));
+    let mut differs = false;
     for constraint in constraints() {
         if constraint.contype() == ConstrType::ConstrDefault
             && let Some(value) = &constraint.raw_expr
