@@ -1282,6 +1282,15 @@ fn writes_through_views_reach_all_copies_of_their_table() -> Result<()> {
     Ok(())
 }
 
+/// What each of two nodes has of the table `copied`, by its column `k`.
+fn rows_of_copied(cluster: &TestCluster) -> Result<[String; 2]> {
+    let nodes = cluster.nodes();
+    let rows = |node| {
+        Client::connect(node)?.value("SELECT string_agg(c::text, ' ' ORDER BY k) FROM copied c")
+    };
+    Ok([rows(&nodes[0])?, rows(&nodes[1])?])
+}
+
 /// A view that leaves out columns, whose defaults are the same for all copies, however rows are inserted through it.
 #[test]
 fn defaults_of_columns_that_a_view_leaves_out_are_computed_once() -> Result<()> {
@@ -1301,11 +1310,7 @@ fn defaults_of_columns_that_a_view_leaves_out_are_computed_once() -> Result<()> 
             "INSERT INTO over_keys SELECT generate_series(5, 7)",
         ],
     )?;
-    let rows = |node| {
-        Client::connect(node)?.value("SELECT string_agg(c::text, ' ' ORDER BY k) FROM copied c")
-    };
-    let nodes = cluster.nodes();
-    let (first, second) = (rows(&nodes[0])?, rows(&nodes[1])?);
+    let [first, second] = rows_of_copied(&cluster)?;
     ensure!(first == second && first.contains("(7,"), "{first}\n{second}");
     Ok(())
 }
@@ -1326,7 +1331,6 @@ fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
             "CREATE DOMAIN drawn AS float DEFAULT random()",
         ],
     )?;
-    let nodes = cluster.nodes();
     for sql in [
         "UPDATE copied SET u = DEFAULT WHERE k = 2",
         "UPDATE copied SET (u, v) = (DEFAULT, 5) WHERE k = 1",
@@ -1346,10 +1350,7 @@ fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
         "UPDATE copied SET f = DEFAULT",
     ] {
         run(&mut client, &[sql])?;
-        let rows = |node| {
-            Client::connect(node)?.value("SELECT string_agg(c::text, ' ' ORDER BY k) FROM copied c")
-        };
-        let (first, second) = (rows(&nodes[0])?, rows(&nodes[1])?);
+        let [first, second] = rows_of_copied(&cluster)?;
         ensure!(first == second, "{sql}\n{first}\n{second}");
     }
     Ok(())

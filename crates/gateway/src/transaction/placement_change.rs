@@ -404,10 +404,11 @@ impl Moved {
         if old.maps.iter().any(|(id, map)| new.maps.get(id).is_some_and(|other| map != other)) {
             return Self::Anything;
         }
-        let is_elsewhere = |old: &Relation, new: &Relation| {
-            old.oid != new.oid || old.placement != new.placement || old.kind != new.kind
-        };
-        Self::among(old, new, changes, |before, after| is_elsewhere(before, after))
+        Self::among(old, new, changes, |before, after| {
+            before.oid != after.oid
+                || before.placement != after.placement
+                || before.kind != after.kind
+        })
     }
 
     /// The same for a change of node 1 alone: what it finds there itself is no matter, but a view may have come to

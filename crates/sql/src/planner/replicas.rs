@@ -154,7 +154,8 @@ impl<'a> StatementProof<'a> {
         });
         for clause in clauses {
             let takes = |column: &usize| {
-                says_default(clause)
+                say_default(&clause.values)
+                    || say_default(&clause.target_list)
                     || clause.command_type() == CmdType::CmdInsert
                         && !gives(clause, *column, &relation.columns[*column].name)
             };
@@ -165,10 +166,6 @@ impl<'a> StatementProof<'a> {
         }
         Ok(())
     }
-}
-
-fn says_default(clause: &MergeWhenClause) -> bool {
-    say_default(&clause.values) || say_default(&clause.target_list)
 }
 
 /// Whether an inserting clause has a value for the column.
