@@ -299,6 +299,14 @@ impl Catalog {
         self.nodes.len() <= 1 || (self.home_by_default && !self.is_spread)
     }
 
+    /// As a transaction sees it that has changed `published` to this: while others have tables on several nodes,
+    /// definitions are shared with these, also when the transaction has dropped the last such table.
+    #[must_use]
+    pub fn of_open_change(mut self, published: &Self) -> Self {
+        self.is_spread |= published.is_spread;
+        self
+    }
+
     /// All that it says of what clients can change, one fact to a line: two readings of the same
     /// database give the same lines.
     pub fn facts(&self) -> BTreeSet<String> {

@@ -102,8 +102,9 @@ pub struct Terms {
     /// Code that statements by older plans may call does more than they reckon with. It is found when it is
     /// called, whatever locks there are.
     pub grows_code: bool,
-    /// Relations lose their names: they are dropped, or called otherwise. A later change may give these to others.
-    pub drops_names: bool,
+    /// Relations lose their names, which a later change may give to others: they are dropped, or called otherwise. Or
+    /// names that meant nothing are given to relations that other nodes have, too.
+    pub changes_names: bool,
     /// What is elsewhere by the new catalog.
     pub found: Found,
 }
@@ -139,7 +140,8 @@ pub enum Round {
     /// Those that may call code which has come to do more. Each of them, for what runs now may call it later.
     Calls,
     /// Those that depend on a relation which loses its name. None of them has its lock, for the change has it; so each
-    /// looks the name up later, when it may be another's by a change that does not know of the first.
+    /// looks the name up later, when it may be another's by a change that does not know of the first. And those that
+    /// name what was not there, where a name is given: who has not looked it up yet finds it, with a plan for node 1.
     Names,
     /// Every one, for what runs now may reach any table later.
     All,
@@ -169,7 +171,7 @@ impl Round {
             None => match self {
                 Self::Transit => plan.brings_checked,
                 Self::Calls => plan.may_call_grown,
-                Self::Names => plan.uses_dropped,
+                Self::Names => plan.uses_changed_names,
                 Self::WhoComes => plan.may_use_moved,
                 Self::WhoRebuilds => plan.rebuilds_changed,
                 Self::All | Self::WhoWaits { .. } => true,
@@ -195,8 +197,8 @@ pub struct Plan {
     pub may_use_changed: bool,
     /// It is known to depend on such a relation.
     pub uses_changed: bool,
-    /// It is known to depend on a relation that loses its name.
-    pub uses_dropped: bool,
+    /// It is known to depend on a relation that loses its name, or to name what was not there and may be now.
+    pub uses_changed_names: bool,
     /// It writes such a relation in several steps.
     pub writes_changed_in_steps: bool,
     /// It makes rows of such a relation anew in another step than the one that reads or writes them. That may need
@@ -221,7 +223,7 @@ impl Plan {
         may_use_moved: true,
         may_use_changed: true,
         uses_changed: true,
-        uses_dropped: true,
+        uses_changed_names: true,
         writes_changed_in_steps: false,
         rebuilds_changed: false,
         brings_checked: false,
@@ -670,7 +672,7 @@ impl PlacementChange {
 
 /// Which statements a change must not meet, one kind after the other.
 fn rounds(terms: Terms) -> VecDeque<Round> {
-    let Terms { was_solo, is_solo, is_at_home, is_more, grows_code, drops_names, found } = terms;
+    let Terms { was_solo, is_solo, is_at_home, is_more, grows_code, changes_names, found } = terms;
     let stays_solo = was_solo && is_solo;
     let mut rounds = VecDeque::new();
     if is_more && !stays_solo {
@@ -679,7 +681,7 @@ fn rounds(terms: Terms) -> VecDeque<Round> {
     if grows_code && !stays_solo {
         rounds.push_back(Round::Calls);
     }
-    if drops_names && !stays_solo {
+    if changes_names && !stays_solo {
         rounds.push_back(Round::Names);
     }
     rounds.extend(match found {

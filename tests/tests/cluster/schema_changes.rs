@@ -897,6 +897,114 @@ fn a_name_that_is_taken_away_and_given_anew_is_looked_up_anew() -> Result<()> {
     Ok(())
 }
 
+/// Until its COMMIT others have tables on several nodes, and definitions go to all nodes.
+#[test]
+fn a_transaction_that_drops_the_last_table_of_several_nodes_may_go_on() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for (number, then) in [
+        "DROP TABLE IF EXISTS nothing",
+        "CREATE TABLE made (k int)",
+        "CREATE TYPE t AS (a int); INSERT INTO kept VALUES (1)",
+        "CREATE SCHEMA s; CREATE TABLE s.last (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        admin.query("CREATE TABLE last (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)")?;
+        admin.query("CREATE TABLE IF NOT EXISTS kept (k int) DISTRIBUTE BY HOME")?;
+        match number % 2 {
+            0 => admin.query(&format!("DROP TABLE last; {then}"))?,
+            _ => {
+                admin.query("BEGIN")?;
+                admin.query("DROP TABLE last")?;
+                admin.query(then)?;
+                admin.query("COMMIT")?
+            }
+        };
+    }
+    Ok(())
+}
+
+/// A name that means nothing when a statement is planned, and is given while that waits for another table. Who may
+/// begin anew finds what has the name now; who may not gets an error.
+#[test]
+fn a_name_that_is_given_meanwhile_is_looked_up_anew() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query(
+        "CREATE TABLE locked (k int) DISTRIBUTE BY HOME;
+         CREATE TABLE kept (k int) DISTRIBUTE BY HOME;
+         CREATE FUNCTION twice() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN DELETE FROM spread WHERE k = 1; RETURN new; END'",
+    )?;
+    let reads = "SELECT (SELECT count(*) FROM locked), (SELECT count(*) FROM named)";
+    let copies = "COPY (SELECT count(*) FROM locked RIGHT JOIN named USING (k)) TO STDOUT";
+    let explains = "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) \
+                    SELECT count(*) FROM locked RIGHT JOIN named USING (k)";
+    let writes = "WITH n AS (SELECT count(*) FROM locked) INSERT INTO named SELECT generate_series(21, 30) FROM n";
+    let hash = "CREATE TABLE named (k int PRIMARY KEY) DISTRIBUTE BY HASH (k);
+                INSERT INTO named SELECT generate_series(1, 20)";
+    let renamed = "ALTER TABLE spread RENAME TO named";
+    let shown = "CREATE VIEW named AS SELECT k FROM spread UNION ALL SELECT k FROM kept";
+    let moved = "CREATE TABLE named (k int PRIMARY KEY) DISTRIBUTE BY HOME;
+                 INSERT INTO named SELECT generate_series(1, 20) |
+                 SELECT tutti_distribute('named', 'k')";
+    let watched = "CREATE TABLE named (k int PRIMARY KEY) DISTRIBUTE BY HOME;
+                   CREATE TRIGGER t BEFORE INSERT ON named FOR EACH ROW EXECUTE FUNCTION twice()";
+    for (change, statement, right) in [
+        (hash, reads, "DataRow 0 | 20"),
+        (renamed, reads, "DataRow 0 | 20"),
+        (shown, reads, "DataRow 0 | 20"),
+        (moved, reads, "DataRow 0 | 20"),
+        (hash, copies, r"CopyData 20\n"),
+        (hash, writes, "CommandComplete INSERT 0 10"),
+        (moved, writes, "CommandComplete INSERT 0 10"),
+        (watched, writes, "Error 0A000"),
+        (hash, explains, "CommandComplete EXPLAIN"),
+    ] {
+        for in_block in [false, true] {
+            admin.query("DROP VIEW IF EXISTS named; DROP TABLE IF EXISTS spread;").or_else(
+                |_| admin.query("DROP TABLE IF EXISTS named; DROP TABLE IF EXISTS spread"),
+            )?;
+            admin.query(
+                "CREATE TABLE spread (k int PRIMARY KEY) DISTRIBUTE BY HASH (k);
+                 INSERT INTO spread SELECT generate_series(1, 20)",
+            )?;
+            let mut client = Client::connect(&cluster.endpoint())?;
+            let mut locker = Client::connect(&cluster.endpoint())?;
+            if in_block {
+                client.query("BEGIN")?;
+            }
+            locker.query("BEGIN; LOCK TABLE locked")?;
+            let waiting = flights::meanwhile(client, format!("Q {statement}"));
+            ensure!(
+                cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?,
+                "{statement} does not wait"
+            );
+            for part in change.split('|') {
+                admin.query(part)?;
+            }
+            locker.query("COMMIT")?;
+            let (said, mut client) = flights::joined(waiting)?;
+            let is_right = said.iter().any(|line| line == right);
+            let is_refused = said.iter().any(|line| line == "Error 40001");
+            ensure!(
+                is_right != is_refused && (in_block || is_right),
+                "{change}, {statement}, in a block: {in_block}: {said:#?}"
+            );
+            if in_block {
+                client.query("COMMIT")?;
+            }
+            if statement == writes && is_right && right.starts_with("Command") {
+                let rows = admin.query("SELECT count(*) FROM named WHERE k BETWEEN 21 AND 30")?;
+                ensure!(format!("{rows:?}").contains("10"), "{change}: {rows:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What a client does over and over: conversations in turn, after it has prepared a statement, if any.
 struct Work {
     prepares: Option<String>,

@@ -462,7 +462,7 @@ impl Executor<'_> {
         if is_more {
             let own = catalog::reload_own(link.connection(), &published, renames).await?;
             self.tx.transaction.own_changes = Some(OwnChanges::of_more(&own, renames, as_of));
-            self.tx.catalog = Arc::new(own.catalog);
+            self.tx.catalog = Arc::new(own.catalog.of_open_change(&published));
             self.learn_own_oids().await?;
         } else {
             let read = changes::read(link.connection(), &published).await?;
@@ -515,7 +515,7 @@ impl Executor<'_> {
         }
         let home = std::mem::take(&mut read.oids);
         let mut own = OwnChanges::of_relations(published, read, as_of);
-        self.tx.catalog = Arc::new(own.apply(published));
+        self.tx.catalog = Arc::new(own.apply(published).of_open_change(published));
         if self.tx.transaction.brings_more {
             self.learn_own_oids().await?;
         } else {

@@ -364,6 +364,11 @@ impl Activity {
         self.is_concerned(|concerns| concerns.is_some_and(|concerns| concerns.uses(relations)))
     }
 
+    /// Whether it is known that the plan names relations that were not there when it was made.
+    pub fn names_absent(&self) -> bool {
+        self.is_concerned(|concerns| concerns.is_some_and(|concerns| concerns.names_absent))
+    }
+
     /// Whether the plan may run code that it does not reckon with.
     pub fn may_call(&self, grown: &Grown) -> bool {
         self.is_concerned(|concerns| concerns.is_none_or(|concerns| concerns.may_call(grown)))

@@ -196,7 +196,7 @@ impl Session {
         }
         match &self.tx.transaction.own_changes {
             Some(changes) if changes.is_all() => {
-                self.tx.catalog = Arc::new(changes.apply(&published));
+                self.tx.catalog = Arc::new(changes.apply(&published).of_open_change(&published));
                 self.tx.transaction.own_catalog_of = Some(published);
                 Ok(())
             }

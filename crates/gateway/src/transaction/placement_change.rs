@@ -18,7 +18,7 @@ use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::error::GatewayError;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::backends::Backend as NodeBackend;
-use tutti_sql::catalog::{Catalog, NodeId, Relation, RelationKind};
+use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, RelationKind};
 use tutti_sql::closure::{Grown, adds_code, grown, mistakable, namesakes, renamed};
 use tutti_sql::planner::{self, Context};
 use tutti_sql::statement;
@@ -215,9 +215,10 @@ impl TransactionContext {
         };
         let grows_code = !grown.is_empty();
         let dropped = dropped(&old, &new, changes);
-        let drops_names = !dropped.is_empty();
+        let gives_names = gives_names(&old, &new, changes);
+        let changes_names = !dropped.is_empty() || gives_names;
         let terms =
-            Terms { was_solo, is_solo, is_at_home, is_more, grows_code, drops_names, found };
+            Terms { was_solo, is_solo, is_at_home, is_more, grows_code, changes_names, found };
         if let Moved::Relations(moved) = &mut moved {
             moved.extend(&alike);
         }
@@ -226,8 +227,17 @@ impl TransactionContext {
             && matches!(moved, Moved::Relations(_))
             && !Arc::ptr_eq(&old.code, &new.code)
             && !old.code.calls_the_same(&new.code);
-        let comparison =
-            Comparison { new, moved, dropped, touched, is_more, changes_code, grown, proofs };
+        let comparison = Comparison {
+            new,
+            moved,
+            dropped,
+            gives_names,
+            touched,
+            is_more,
+            changes_code,
+            grown,
+            proofs,
+        };
         (comparison, terms)
     }
 
@@ -454,17 +464,32 @@ impl Moved {
 
 /// The relations whose names no relation has any more by `new`, where these changes did that.
 fn dropped(old: &Catalog, new: &Catalog, changes: Option<&OwnChanges>) -> BTreeSet<u32> {
-    let mut dropped = BTreeSet::new();
-    for (schema, relations) in &old.relations {
-        let left = new.relations.get(schema);
-        for (name, relation) in relations {
-            let is_left = left.is_some_and(|left| left.contains_key(name));
-            if !is_left && changes.is_none_or(|changes| changes.may_have_changed(relation)) {
-                dropped.insert(relation.oid);
-            }
-        }
-    }
-    dropped
+    only_in(old, new, changes).map(|relation| relation.oid).collect()
+}
+
+/// Whether names that no relation has by `old` are, by these changes, those of relations that node 1 does not have to
+/// itself.
+fn gives_names(old: &Catalog, new: &Catalog, changes: Option<&OwnChanges>) -> bool {
+    only_in(new, old, changes).any(|relation| match relation.kind {
+        RelationKind::View { .. } => planner::shows_other_nodes(relation, new),
+        _ => relation.placement != Placement::Home,
+    })
+}
+
+/// The relations of `one` whose names no relation has by `other`, where these changes did that.
+fn only_in<'c>(
+    one: &'c Catalog,
+    other: &'c Catalog,
+    changes: Option<&'c OwnChanges>,
+) -> impl Iterator<Item = &'c Arc<Relation>> {
+    let all = one.relations.iter().flat_map(|(schema, relations)| {
+        let others = other.relations.get(schema);
+        relations
+            .iter()
+            .filter(move |(name, _)| others.is_none_or(|others| !others.contains_key(*name)))
+    });
+    let may_have = move |it: &&Arc<Relation>| changes.is_none_or(|own| own.may_have_changed(it));
+    all.map(|(_, relation)| relation).filter(may_have)
 }
 
 /// A change and the catalog before it, to ask whether a plan has to do with it.
@@ -475,6 +500,8 @@ struct Comparison {
     moved: Moved,
     /// The relations that lose their names.
     dropped: BTreeSet<u32>,
+    /// Names that meant nothing mean relations that node 1 does not have to itself.
+    gives_names: bool,
     /// The relations on which the change has locks, if it is known which.
     touched: Option<BTreeSet<u32>>,
     /// It may have changed more than these.
@@ -501,17 +528,23 @@ impl Comparison {
         let is_touched = |oid: u32| touched.is_none_or(|touched| touched.contains(&oid));
         let writes_changed_in_steps = activity.writes_any(|table| is_touched(*table));
         let brings_changed = || activity.brings_any(|relation| is_touched(relation.oid));
+        // It may be any relation by now, whatever is done to it.
+        let names_absent = activity.names_absent();
         Plan {
             cannot_end,
-            may_use_moved: self.changes_code
+            may_use_moved: names_absent
+                || self.changes_code
                 || match &self.moved {
                     Moved::Relations(moved) => activity.may_concern(moved),
                     Moved::Nothing | Moved::Anything => true,
                 },
-            may_use_changed: self.is_more
+            may_use_changed: names_absent
+                || self.is_more
                 || touched.is_none_or(|touched| activity.may_concern(touched)),
-            uses_changed: touched.is_some_and(|touched| activity.depends_on(touched)),
-            uses_dropped: activity.depends_on(&self.dropped),
+            uses_changed: names_absent
+                || touched.is_some_and(|touched| activity.depends_on(touched)),
+            uses_changed_names: (names_absent && self.gives_names)
+                || activity.depends_on(&self.dropped),
             writes_changed_in_steps,
             rebuilds_changed: writes_changed_in_steps || brings_changed(),
             brings_checked: activity

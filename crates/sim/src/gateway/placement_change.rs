@@ -257,7 +257,7 @@ impl Gateway {
             is_at_home: false,
             is_more: world.chance(30),
             grows_code: false,
-            drops_names: false,
+            changes_names: false,
             found: if world.chance(20) { Found::Anywhere } else { Found::Elsewhere },
         }
     }

@@ -79,7 +79,7 @@ impl Activity {
             may_use_moved: concerns,
             may_use_changed: concerns,
             uses_changed: concerns,
-            uses_dropped: false,
+            uses_changed_names: false,
             writes_changed_in_steps: self.written_in_steps.borrow().contains(&table),
             rebuilds_changed: false,
             brings_checked: false,

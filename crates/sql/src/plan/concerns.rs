@@ -17,6 +17,9 @@ pub struct Concerns {
     pub calls: Arc<[u32]>,
     /// What it calls is asked afterwards what it has touched.
     pub is_asked: bool,
+    /// It names relations that are not there, and would use what comes to have their names before its node
+    /// looks them up.
+    pub names_absent: bool,
 }
 
 impl Concerns {
@@ -51,7 +54,8 @@ impl Concerns {
     pub fn with(&self, other: &Self) -> Self {
         let relations = self.relations.as_ref().zip(other.relations.as_ref());
         let relations = relations.map(|(one, other)| union(one, other));
-        Self { relations, ..self.with_calls_of(other) }
+        let names_absent = self.names_absent || other.names_absent;
+        Self { relations, names_absent, ..self.with_calls_of(other) }
     }
 
     /// What it depends on where it may call what `other` may call, too.
@@ -61,6 +65,7 @@ impl Concerns {
             relations: self.relations.clone(),
             calls: union(&self.calls, &other.calls),
             is_asked: self.is_asked && other.is_asked,
+            names_absent: self.names_absent,
         }
     }
 }

@@ -4,11 +4,12 @@
 //! does.
 //! Start reading at [`concerns`].
 
+mod absent;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, RangeVar};
 
 use super::context::Context;
 use super::{mentions, unseen};
@@ -20,7 +21,7 @@ use crate::statement::Statement;
 /// All relations that `statement` names, views looked through.
 pub fn relations_of(statement: &Statement, context: &Context<'_>) -> Vec<Arc<Relation>> {
     let named = mentions::with_targets(&statement.tree, context).relations;
-    let of_utility = ranges_of_utility(&statement.tree).into_iter();
+    let of_utility = mentions::ranges_of_utility(&statement.tree).into_iter();
     let of_utility = of_utility.filter_map(|range| context.relation(range).cloned());
     named.into_values().chain(of_utility).collect()
 }
@@ -31,26 +32,6 @@ pub fn shows_other_nodes(view: &Arc<Relation>, catalog: &Catalog) -> bool {
     let read = mentions::of_relation(view, &Context::new(catalog, &scope)).relations;
     let is_table = |relation: &&Arc<Relation>| relation.kind == RelationKind::Table;
     read.values().filter(is_table).any(|table| table.placement != Placement::Home)
-}
-
-/// What a statement names that neither reads nor writes rows by a query.
-fn ranges_of_utility(tree: &NodeEnum) -> Vec<&RangeVar> {
-    fn range(node: &Node) -> Option<&RangeVar> {
-        match node.node.as_ref()? {
-            NodeEnum::RangeVar(range) => Some(range),
-            NodeEnum::VacuumRelation(vacuum) => vacuum.relation.as_ref(),
-            _ => None,
-        }
-    }
-    match tree {
-        NodeEnum::TruncateStmt(truncate) => truncate.relations.iter().filter_map(range).collect(),
-        NodeEnum::LockStmt(lock) => lock.relations.iter().filter_map(range).collect(),
-        NodeEnum::VacuumStmt(vacuum) => vacuum.rels.iter().filter_map(range).collect(),
-        NodeEnum::ReindexStmt(reindex) => reindex.relation.iter().collect(),
-        NodeEnum::ClusterStmt(cluster) => cluster.relation.iter().collect(),
-        NodeEnum::RefreshMatViewStmt(refresh) => refresh.relation.iter().collect(),
-        _ => Vec::new(),
-    }
 }
 
 /// What code that a statement runs may read on whichever node runs it: replicated tables.
@@ -89,6 +70,7 @@ pub(super) fn concerns(
         relations: relations(statement, reach, context),
         calls: unseen::calls_of(statement, reach, context).into_iter().collect(),
         is_asked,
+        names_absent: absent::names_absent(&statement.tree, context),
     })
 }
 
@@ -103,11 +85,16 @@ fn relations(statement: &Statement, reach: &Reach, context: &Context<'_>) -> Opt
         | NodeEnum::UpdateStmt(_)
         | NodeEnum::DeleteStmt(_)
         | NodeEnum::MergeStmt(_)
+        | NodeEnum::CopyStmt(_)
+        | NodeEnum::ExplainStmt(_)
+        | NodeEnum::CreateTableAsStmt(_)
+        | NodeEnum::LockStmt(_)
         | NodeEnum::AlterTableStmt(_)
         | NodeEnum::IndexStmt(_)
         | NodeEnum::RenameStmt(_)
         | NodeEnum::CreateStmt(_)
         | NodeEnum::ViewStmt(_) => true,
+        NodeEnum::TruncateStmt(truncate) => truncate.behavior() != DropBehavior::DropCascade,
         NodeEnum::DropStmt(drop) => {
             drop.behavior() != DropBehavior::DropCascade
                 && matches!(drop.remove_type(), ObjectType::ObjectTable | ObjectType::ObjectView)

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::RangeVar;
+use pg_query::protobuf::{Node, RangeVar};
 
 use super::context::Context;
 use super::temporary::is_temporary;
@@ -51,6 +51,15 @@ pub(super) fn of_relation(relation: &Arc<Relation>, context: &Context<'_>) -> Me
 pub(super) fn with_targets(tree: &NodeEnum, context: &Context<'_>) -> Mentions {
     let mut mentions = of(tree, context);
     mentions.add_targets(tree, context);
+    if let Some(inner) = query_within(tree) {
+        mentions.add_tree(inner, context, 0);
+        mentions.add_targets(inner, context);
+    }
+    mentions
+}
+
+/// The statement that a statement explains, copies, declares or makes something of.
+pub(super) fn query_within(tree: &NodeEnum) -> Option<&NodeEnum> {
     let inner = match tree {
         NodeEnum::ExplainStmt(explain) => explain.query.as_deref(),
         NodeEnum::DeclareCursorStmt(declare) => declare.query.as_deref(),
@@ -59,11 +68,27 @@ pub(super) fn with_targets(tree: &NodeEnum, context: &Context<'_>) -> Mentions {
         NodeEnum::CopyStmt(copy) => copy.query.as_deref(),
         _ => None,
     };
-    if let Some(tree) = inner.and_then(|node| node.node.as_ref()) {
-        mentions.add_tree(tree, context, 0);
-        mentions.add_targets(tree, context);
+    inner?.node.as_ref()
+}
+
+/// What a statement names that neither reads nor writes rows by a query.
+pub(super) fn ranges_of_utility(tree: &NodeEnum) -> Vec<&RangeVar> {
+    fn range(node: &Node) -> Option<&RangeVar> {
+        match node.node.as_ref()? {
+            NodeEnum::RangeVar(range) => Some(range),
+            NodeEnum::VacuumRelation(vacuum) => vacuum.relation.as_ref(),
+            _ => None,
+        }
     }
-    mentions
+    match tree {
+        NodeEnum::TruncateStmt(truncate) => truncate.relations.iter().filter_map(range).collect(),
+        NodeEnum::LockStmt(lock) => lock.relations.iter().filter_map(range).collect(),
+        NodeEnum::VacuumStmt(vacuum) => vacuum.rels.iter().filter_map(range).collect(),
+        NodeEnum::ReindexStmt(reindex) => reindex.relation.iter().collect(),
+        NodeEnum::ClusterStmt(cluster) => cluster.relation.iter().collect(),
+        NodeEnum::RefreshMatViewStmt(refresh) => refresh.relation.iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 impl Mentions {

@@ -28,7 +28,7 @@ const MOVES: Terms = Terms {
     is_at_home: false,
     is_more: false,
     grows_code: false,
-    drops_names: false,
+    changes_names: false,
     found: Found::Elsewhere,
 };
 /// Nothing is found elsewhere.
@@ -46,7 +46,7 @@ const GROWS_AT_HOME: Terms = Terms { is_at_home: true, ..GROWS };
 /// The same, and a table moves.
 const GROWS_AND_MOVES: Terms = Terms { is_more: true, grows_code: true, ..MOVES };
 /// The table is dropped, or called otherwise.
-const DROPS: Terms = Terms { drops_names: true, ..ADDS };
+const DROPS: Terms = Terms { changes_names: true, ..ADDS };
 /// The same, of a table that node 1 has alone.
 const DROPS_AT_HOME: Terms = Terms { is_at_home: true, ..DROPS };
 /// The first table is spread.
@@ -273,7 +273,7 @@ const PLANTED: &[(Mutation, Start, &str)] = &[
     (Mutation::FlightsAreOverlooked, (MOVES, &[FLIGHT], false), "no_old_plan_meets_the_change"),
     (Mutation::CallsAreOverlooked, (GROWS, &[CALLS], false), "no_old_plan_meets_the_change"),
     (
-        Mutation::DroppedNamesAreOverlooked,
+        Mutation::ChangedNamesAreOverlooked,
         (DROPS_AT_HOME, &[QUEUED_THEN_READS], false),
         "no_old_plan_meets_the_change",
     ),

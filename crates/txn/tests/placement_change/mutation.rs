@@ -47,8 +47,8 @@ pub enum Mutation {
     FlightsAreOverlooked,
     /// That code is called which has come to do more is not reported.
     CallsAreOverlooked,
-    /// That a relation is used which loses its name is not reported.
-    DroppedNamesAreOverlooked,
+    /// That a relation is used which loses its name, or gets one, is not reported.
+    ChangedNamesAreOverlooked,
     /// Each look is reported to be at the beginning.
     TimeStandsStill,
     /// A change that is committed is not noted: no session waits until it is published.

@@ -90,7 +90,7 @@ impl Script {
             may_use_moved: uses,
             may_use_changed: uses,
             uses_changed: uses,
-            uses_dropped: uses,
+            uses_changed_names: uses,
             writes_changed_in_steps: self.writes_in_steps(),
             rebuilds_changed: self.rebuilds,
             brings_checked: self.brings,
@@ -112,7 +112,7 @@ impl Script {
         is_brought_late
             || is_rebuilt_late
             || self.calls_grown(terms)
-            || (terms.drops_names && uses)
+            || (terms.changes_names && uses)
             || match terms.found {
                 Found::AsBefore { adds_code } => {
                     let is_whole = self.steps.len() == 1 || self.is_flight;
@@ -611,7 +611,7 @@ impl World {
             Some(Mutation::BroughtRowsAreOverlooked) => plan.brings_checked = false,
             Some(Mutation::FlightsAreOverlooked) => plan.sends_ahead = false,
             Some(Mutation::CallsAreOverlooked) => plan.may_call_grown = false,
-            Some(Mutation::DroppedNamesAreOverlooked) => plan.uses_dropped = false,
+            Some(Mutation::ChangedNamesAreOverlooked) => plan.uses_changed_names = false,
             _ => (),
         }
         plan

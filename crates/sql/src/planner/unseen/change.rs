@@ -227,7 +227,7 @@ fn add_planned(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) 
 }
 
 /// Calls `visit` for the tables that a change of a table, or of an index, names.
-fn for_each_table(tree: &NodeEnum, visit: &mut dyn FnMut(&RangeVar)) {
+pub(in crate::planner) fn for_each_table(tree: &NodeEnum, visit: &mut dyn FnMut(&RangeVar)) {
     let parts = |nodes: &[Node], visit: &mut dyn FnMut(&RangeVar)| {
         for part in nodes.iter().filter_map(|node| node.node.as_ref()) {
             for_each_table(part, visit);

@@ -12,6 +12,7 @@ mod rows;
 mod settle;
 mod wording;
 
+pub(super) use change::for_each_table;
 pub(super) use reach::{calls_of, of_statement};
 pub use reach::{fires_event_triggers, refuse_analysis, runs_script};
 pub use rows::{check_policies, may_be_checked, refuse_moving, refuse_transit, refuse_types};

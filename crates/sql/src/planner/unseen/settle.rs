@@ -195,6 +195,8 @@ impl Planned {
             relations: Some(reach.home_tables.iter().copied().collect()),
             calls: reach.calls.iter().copied().collect(),
             is_asked: false,
+            // What was proven is proven anew by a change.
+            names_absent: false,
         }));
         self.unasked = true;
     }
