@@ -1329,6 +1329,8 @@ fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
             "ALTER VIEW shown ALTER v SET DEFAULT 1000 * random()",
             "CREATE VIEW over AS SELECT k, v FROM shown",
             "CREATE DOMAIN drawn AS float DEFAULT random()",
+            "CREATE DOMAIN numbered AS drawn",
+            "CREATE DOMAIN whole AS int DEFAULT 7",
         ],
     )?;
     for sql in [
@@ -1346,7 +1348,9 @@ fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
         "INSERT INTO over (k) VALUES (6)",
         "UPDATE shown SET v = DEFAULT",
         "UPDATE shown SET (v) = ROW(DEFAULT)",
-        "ALTER TABLE copied ADD COLUMN f drawn DEFAULT 7",
+        "ALTER TABLE copied ADD COLUMN d drawn, ADD COLUMN a drawn[], ADD COLUMN w whole",
+        "ALTER TABLE copied ADD COLUMN e numbered, ADD COLUMN f drawn DEFAULT 7",
+        "ALTER DOMAIN whole SET DEFAULT 100 * random(); ALTER TABLE copied ADD COLUMN x whole",
         "UPDATE copied SET f = DEFAULT",
     ] {
         run(&mut client, &[sql])?;

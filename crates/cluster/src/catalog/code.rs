@@ -97,7 +97,8 @@ const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
     concat_ws(' ', t.typinput::oid, t.typreceive::oid, t.typmodin::oid, r.rngcanonical::oid,
         r.rngsubdiff::oid),
     concat_ws(' ', t.typoutput::oid, t.typsend::oid),
-    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END, t.typtype = 'd'
+    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END, t.typtype = 'd',
+    CASE t.typtype WHEN 'd' THEN pg_get_expr(t.typdefaultbin, 0) END
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_class c ON c.oid = t.typrelid
 LEFT JOIN pg_range r ON r.rngtypid = t.oid
@@ -407,6 +408,7 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
             defaults: Vec::new(),
             parts: numbers(types, row, 4)?,
             is_domain: types.boolean(row, 8)?,
+            default: types.optional(row, 9).map(str::to_owned),
             row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
         };
         code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);

@@ -129,6 +129,8 @@ pub struct TypeCode {
     pub parts: Vec<u32>,
     /// It is a domain: its values are read as those of the type that it is made of, and checked later.
     pub is_domain: bool,
+    /// What a domain's values are where none is given, as SQL.
+    pub default: Option<String>,
     /// The relation whose rows have this type.
     pub row_of: Option<u32>,
 }
@@ -371,6 +373,12 @@ impl Code {
         let of_arrays = (element.len() < name.len()).then(|| self.type_names.get(element));
         let all = [self.type_names.get(name), of_arrays.flatten()];
         all.into_iter().flatten().flatten().copied()
+    }
+
+    /// What domains of this name, in whichever schema, have as their defaults.
+    pub(crate) fn defaults_of_domains(&self, name: &str) -> impl Iterator<Item = &str> {
+        let all = self.type_names.get(name).into_iter().flatten();
+        all.filter_map(|oid| self.types.get(oid)?.default.as_deref())
     }
 
     /// Tables that the foreign keys of this one refer to.

@@ -16,7 +16,8 @@ use crate::planner::context::Context;
 use crate::planner::determinism::expression_obstacle;
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
-use crate::planner::syntax::column_makes_sequence;
+use crate::planner::sql_text::parse_expression;
+use crate::planner::syntax::{column_makes_sequence, string};
 use crate::refusal::Refusal;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
@@ -149,11 +150,23 @@ fn check_added(
         };
     }
     let mut differs = false;
+    let mut is_given = false;
     for constraint in constraints() {
         if constraint.contype() == ConstrType::ConstrDefault
             && let Some(value) = &constraint.raw_expr
         {
+            is_given = true;
             differs |= computed(value, &column.colname, relation, context)?;
+        }
+    }
+    let of_type = column.type_name.as_ref().filter(|it| !is_given && it.array_bounds.is_empty());
+    if let Some(name) = of_type.and_then(|it| it.names.last()).and_then(string) {
+        // Of several schemas' domains, any may be meant.
+        for default in context.catalog.code.defaults_of_domains(name) {
+            differs |= match parse_expression(default) {
+                Some(value) => computed(&value, &column.colname, relation, context)?,
+                None => true,
+            };
         }
     }
     Ok(differs)
