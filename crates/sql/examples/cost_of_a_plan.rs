@@ -99,6 +99,7 @@ fn pgbench() -> Catalog {
             columns: columns.iter().map(column).collect(),
             primary_key: Vec::new(),
             has_triggers: false,
+            row_security: false,
         };
         (name.to_owned(), Arc::new(relation))
     };

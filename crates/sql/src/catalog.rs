@@ -195,6 +195,8 @@ pub struct Relation {
     pub primary_key: Vec<usize>,
     /// Writing it runs code of the user's: a trigger, or a rule.
     pub has_triggers: bool,
+    /// Roles see, and write, the rows that its policies let them.
+    pub row_security: bool,
 }
 
 impl Relation {

@@ -56,6 +56,9 @@ pub struct Planned {
     /// What it runs at its end reads tables, besides rows that were gathered before: one snapshot for
     /// all.
     pub one_moment: bool,
+    /// Views, by OID, whose queries it writes out, and that name tables with row security: only as their owner does
+    /// it read what they show.
+    pub as_owner_of: Vec<u32>,
     /// It reads rows of asynchronously replicated tables, which may be late: no SERIALIZABLE transaction may.
     pub may_be_late: bool,
 }
@@ -86,6 +89,7 @@ impl Planned {
             unseen: None,
             concerns: None,
             may_be_late: false,
+            as_owner_of: Vec::new(),
             unasked: false,
             one_moment: false,
         }

@@ -514,7 +514,9 @@ INSERT INTO made (id, at) VALUES (2, DEFAULT);
 INSERT INTO made (id) SELECT 3;
 UPDATE made SET at = DEFAULT WHERE id = 1;
 MERGE INTO made USING (SELECT 5 AS id) s ON s.id = made.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
-UPDATE made SET t = (SELECT at FROM moments) WHERE id = 2",
+UPDATE made SET t = (SELECT at FROM moments) WHERE id = 2;
+CREATE DOMAIN making AS timestamptz DEFAULT 'now';
+ALTER TABLE made ADD COLUMN m making",
     )?;
     let copied = client.simple("COPY made (id) FROM STDIN", b"4\n")?;
     ensure!(copied.error().is_none(), "{copied}");

@@ -1333,6 +1333,14 @@ fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
             "CREATE DOMAIN whole AS int DEFAULT 7",
         ],
     )?;
+    client.query("CREATE TABLE fixed (k int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY) DISTRIBUTE BY REPLICATED")?;
+    for sql in [
+        "UPDATE fixed SET n = DEFAULT",
+        "WITH x AS (UPDATE fixed SET (k, n) = (1, DEFAULT) RETURNING k) TABLE x",
+    ] {
+        let said = client.simple(sql, b"")?;
+        ensure!(said.error().is_some_and(|error| error.sqlstate() == "0A000"), "{sql}: {said}");
+    }
     for sql in [
         "UPDATE copied SET u = DEFAULT WHERE k = 2",
         "UPDATE copied SET (u, v) = (DEFAULT, 5) WHERE k = 1",

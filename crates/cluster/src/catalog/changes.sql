@@ -82,7 +82,7 @@ BEGIN
          WHERE k.conrelid = c.oid AND k.contype = 'p'),
         CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
             WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
-        NULL, NULL, NULL
+        CASE WHEN c.relrowsecurity THEN 't' ELSE 'f' END, NULL, NULL
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN tutti.placement p ON p.relation = c.oid
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')

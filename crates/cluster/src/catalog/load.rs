@@ -132,7 +132,8 @@ fn relations(part: Part) -> String {
     (SELECT array_to_string(k.conkey, ' ') FROM pg_constraint k
      WHERE k.conrelid = c.oid AND k.contype = 'p'),
     CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
-        WHERE r.ev_class = c.oid AND r.ev_type = '1') END
+        WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
+    c.relrowsecurity
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
 WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
@@ -606,6 +607,7 @@ pub(super) fn read_relations(
                 columns: columns.into_iter().map(|(_, column)| column).collect(),
                 primary_key,
                 has_triggers: false,
+                row_security: answer.boolean(row, 10)?,
             },
         );
     }

@@ -19,6 +19,7 @@ mod insert;
 pub(crate) mod lag;
 mod reach;
 pub(crate) mod relay;
+mod row_security;
 mod signal;
 mod tag_total;
 pub(crate) mod unseen;
@@ -112,6 +113,7 @@ impl Executor<'_> {
         if has_own_snapshot {
             self.tx.transaction.at_one_moment = planned.relations().cloned();
         }
+        self.refuse_views_of_others(&planned.as_owner_of).await?;
         if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are as of one time only within a transaction.
             let is_alone = self.tx.transaction.mode == Mode::None;

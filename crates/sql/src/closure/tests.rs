@@ -213,6 +213,7 @@ impl World {
                 columns: Vec::new(),
                 primary_key: Vec::new(),
                 has_triggers: false,
+                row_security: false,
             };
             (name.to_owned(), Arc::new(relation))
         };

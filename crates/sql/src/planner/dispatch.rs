@@ -16,8 +16,8 @@ use super::known_views::Known;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    carried, copy, ddl, dml, insert, own_schema, query, residue, session_names, solo, unseen,
-    utility,
+    carried, copy, ddl, dml, insert, own_schema, query, residue, row_security, session_names, solo,
+    unseen, utility,
 };
 use crate::closure::Reach;
 use crate::plan::{
@@ -68,6 +68,7 @@ fn plan_with_reach(
     unseen::settle(&mut planned, statement, &reach, context)?;
     planned.residue = residue::residue(&statement.tree, &reach, context);
     planned.session_names = session_names::session_names(statement);
+    row_security::note_views(&mut planned, &statement.tree, context);
     if context.catalog.is_solo() {
         planned.unasked = reach.commits.is_some();
         // What a view calls, say, may write.

@@ -4,8 +4,6 @@
 //! Never: rewrites anything but the statement that moves rows (`gather.rs` does the rest).
 //! Start reading at [`plan_modification`].
 
-mod defaults;
-
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
@@ -23,7 +21,7 @@ use super::pins::{Facts, Landing, landing, pin};
 use super::sql_text::deparse_expression;
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
-use super::{gather, replicas, scatter, unseen, views};
+use super::{gather, replicas, scatter, unseen, views, written_defaults};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
@@ -41,7 +39,7 @@ pub(super) fn plan_modification(
     }
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);
-    let explicit = defaults::written_out(tree, context);
+    let explicit = written_defaults::written_out(tree, context)?;
     let tree = explicit.as_ref().unwrap_or(tree);
     let analysis = analyse(tree, context)?;
     let relation = target_range(tree).and_then(|range| context.relation(range));

@@ -59,6 +59,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         columns,
         primary_key: Vec::new(),
         has_triggers: false,
+        row_security: false,
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
         kind: RelationKind::View { definition: definition.to_owned() },
@@ -127,6 +128,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         Relation {
             oid: AUDITED,
             has_triggers: true,
+            row_security: false,
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),

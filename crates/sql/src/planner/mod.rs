@@ -42,6 +42,7 @@ mod printed;
 mod query;
 mod replicas;
 mod residue;
+mod row_security;
 mod scatter;
 mod session_names;
 mod solo;
@@ -53,6 +54,7 @@ mod temporary;
 mod unseen;
 mod utility;
 mod views;
+mod written_defaults;
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use carried::check_unchanged;

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::locality::{all_pins, home_reason};
 use super::pins::{Facts, Landing, landing};
 use super::unseen::refuse_unsafe_code;
-use super::{replicas, views};
+use super::{replicas, views, written_defaults};
 use crate::catalog::RelationKind;
 use crate::code::events;
 use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
@@ -28,6 +28,7 @@ pub(super) fn modifying(
         _ => None,
     });
     let relations = || analysis.modifications.iter().filter_map(|of| of.relation).chain(main);
+    written_defaults::written_out(tree, context)?;
     relations().try_for_each(|relation| refuse_unsafe_code(relation, events::ALL, context))?;
     for relation in relations() {
         if let RelationKind::View { definition } = &relation.kind

@@ -437,6 +437,7 @@ mod tests {
                 columns: columns.clone(),
                 primary_key: Vec::new(),
                 has_triggers: false,
+                row_security: false,
             };
             public.insert(view.name.clone(), Arc::new(view));
         }

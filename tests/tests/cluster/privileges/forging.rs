@@ -325,6 +325,56 @@ fn policies_must_say_the_same_on_every_node() -> Result<()> {
     Ok(())
 }
 
+/// A view shows what its owner may see. Where its query is written out it would be what the client may.
+#[test]
+fn views_that_are_written_out_show_no_rows_by_others_policies() -> Result<()> {
+    let cluster = cluster()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE spread (k int PRIMARY KEY, a int) DISTRIBUTE BY HASH (k)",
+        "CREATE TABLE other (k int PRIMARY KEY, a int) DISTRIBUTE BY HASH (k)",
+        "INSERT INTO spread SELECT n, n FROM generate_series(1, 20) n",
+        "INSERT INTO other SELECT n, n FROM generate_series(1, 20) n",
+        "CREATE POLICY few ON spread USING (k <= 6)",
+        "ALTER TABLE spread ENABLE ROW LEVEL SECURITY",
+        "GRANT ALL ON spread, other TO test_app",
+        "CREATE VIEW of_admin AS SELECT s.k FROM spread s JOIN other o ON s.k = o.a",
+        "CREATE VIEW own_rows AS SELECT k FROM spread",
+        "GRANT SELECT ON of_admin, own_rows TO test_app",
+    ] {
+        admin.query(sql)?;
+    }
+    let mut client = app(&cluster.endpoint())?;
+    client.query("CREATE VIEW of_app AS SELECT s.k FROM spread s JOIN other o ON s.k = o.a")?;
+    client.query("CREATE VIEW summed AS SELECT count(*) AS n, sum(a) AS a FROM spread")?;
+    client.query("CREATE VIEW over AS SELECT o.a FROM of_app v JOIN other o ON o.a = v.k")?;
+    client.query(
+        "CREATE VIEW of_asker WITH (security_invoker) AS SELECT s.k FROM spread s JOIN other o ON s.k = o.a",
+    )?;
+    let count =
+        |client: &mut Client, view: &str| client.value(&format!("SELECT count(*) FROM {view}"));
+    for view in ["of_app", "summed", "over"] {
+        fails(&mut admin, &format!("SELECT count(*) FROM {view}"), "0A000")?;
+        fails(&mut admin, &format!("COPY (SELECT * FROM {view}) TO STDOUT"), "0A000")?;
+        fails(&mut admin, &format!("CREATE TABLE kept AS SELECT * FROM {view}"), "0A000")?;
+        fails(&mut admin, &format!("INSERT INTO other SELECT 100 FROM {view}"), "0A000")?;
+    }
+    fails(&mut client, "SELECT count(*) FROM of_admin", "0A000")?;
+    ensure!(count(&mut client, "of_app")? == "6" && count(&mut client, "over")? == "6");
+    ensure!(client.value("SELECT n FROM summed")? == "6");
+    // As any role that it is.
+    admin.query("SET ROLE test_app")?;
+    ensure!(count(&mut admin, "of_app")? == "6");
+    admin.query("RESET ROLE")?;
+    ensure!(count(&mut admin, "of_admin")? == "20");
+    ensure!(count(&mut admin, "of_asker")? == "20" && count(&mut client, "of_asker")? == "6");
+    // Each node answers as the owner.
+    ensure!(count(&mut client, "own_rows")? == "20");
+    admin.query("ALTER TABLE spread DISABLE ROW LEVEL SECURITY")?;
+    ensure!(count(&mut admin, "of_app")? == "20" && count(&mut client, "of_admin")? == "20");
+    Ok(())
+}
+
 #[test]
 fn rows_of_copies_are_written_and_read_by_the_gateway_only() -> Result<()> {
     let cluster = cluster()?;

@@ -142,6 +142,7 @@ impl ShapePlan {
                     unasked: self.together.unasked,
                     one_moment: false,
                     may_be_late: self.together.may_be_late,
+                    as_owner_of: Vec::new(),
                 }))
             }
             Landing::Several => self.apart.clone(),

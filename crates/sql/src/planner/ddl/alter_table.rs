@@ -13,6 +13,7 @@ use super::scope::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
 use crate::planner::context::Context;
+use crate::planner::current_time::has_time_of_making;
 use crate::planner::determinism::expression_obstacle;
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
@@ -163,6 +164,8 @@ fn check_added(
     if let Some(name) = of_type.and_then(|it| it.names.last()).and_then(string) {
         // Of several schemas' domains, any may be meant.
         for default in context.catalog.code.defaults_of_domains(name) {
+            // A constant of a time may be another on each node, by when that has read it.
+            differs |= relation.placement == Placement::Replicated && has_time_of_making(default);
             differs |= match parse_expression(default) {
                 Some(value) => computed(&value, &column.colname, relation, context)?,
                 None => true,

@@ -1,0 +1,45 @@
+//! Views that are written out, over tables with row security.
+//!
+//! Owns: that they are read by their owner only: the policies that count are those for the owner, and rows are asked
+//! for as the client. Never: finds out which views that concerns (the planner does).
+//! Start reading at [`Executor::refuse_views_of_others`].
+
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::Access;
+use tutti_wire::error_fields::ErrorFields;
+
+use super::Executor;
+use crate::client::failure::Failure;
+
+impl Executor<'_> {
+    /// Before a statement that has these views, by OID, written out.
+    ///
+    /// Errors: 0A000 if one of them belongs to another role than the client has now, and is not `security_invoker`.
+    pub(super) async fn refuse_views_of_others(&mut self, views: &[u32]) -> Result<(), Failure> {
+        if views.is_empty() {
+            return Ok(());
+        }
+        let views: Vec<_> = views.iter().map(u32::to_string).collect();
+        let sql = format!(
+            "SELECT c.relname, pg_catalog.pg_get_userbyid(c.relowner) FROM pg_catalog.pg_class c \
+             WHERE c.oid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.oid[]) \
+             AND pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.<>) current_user \
+             AND NOT EXISTS (SELECT FROM pg_catalog.pg_options_to_table(c.reloptions) AS o \
+                 WHERE o.option_name OPERATOR(pg_catalog.=) 'security_invoker' \
+                 AND o.option_value::pg_catalog.bool) \
+             ORDER BY 1 LIMIT 1",
+            views.join(",")
+        );
+        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let found = rows.first().and_then(|rows| rows.text(0, 0).zip(rows.text(0, 1)));
+        let Some((view, owner)) = found else { return Ok(()) };
+        let message = format!("view \"{view}\" cannot be written out with the rights of its owner");
+        let detail = format!(
+            "Its rows are on several nodes, of tables with row security: its query would be answered by the policies \
+             for the role that asks, and not by those for \"{owner}\"."
+        );
+        let hint = "Read it as its owner, create it WITH (security_invoker), or ask for rows that each node can find \
+                    for itself.";
+        Err(ErrorFields::error("0A000", message).with(b'D', detail).with(b'H', hint).into())
+    }
+}
