@@ -251,6 +251,8 @@ pub struct Catalog {
     /// The functions of `pg_catalog` by name: some thousands that no client changes, read once and
     /// shared by all versions of the catalog.
     pub builtin_functions: Arc<HashMap<String, Function>>,
+    /// The names of the relations of `pg_catalog`, which hide others of the name from whoever names no schema.
+    pub builtin_relations: Arc<HashSet<String>>,
     /// Names of operators that run user-defined code that is not proven to look at its operands only.
     pub unproven_operators: HashSet<String>,
     /// The same of some cast.

@@ -1333,6 +1333,21 @@ fn copies_get_the_same_default_wherever_it_is_said() -> Result<()> {
             "CREATE DOMAIN whole AS int DEFAULT 7",
         ],
     )?;
+    // Every node makes the sequence of such a column itself, and none draws from another's.
+    client.query("CREATE TABLE counted (k int PRIMARY KEY) DISTRIBUTE BY REPLICATED")?;
+    client.query("ALTER TABLE counted ADD s serial, ADD b bigserial")?;
+    for node in cluster.nodes() {
+        let count = "SELECT count(*) FROM pg_class WHERE relkind = 'S' AND relname LIKE 'counted%'";
+        ensure!(Client::connect(&node)?.value(count)? == "2", "a sequence was made twice");
+    }
+    client.query("CREATE SEQUENCE elsewhere; CREATE DOMAIN from_elsewhere AS int DEFAULT nextval('elsewhere')")?;
+    for sql in [
+        "ALTER TABLE copied ADD e int DEFAULT nextval('elsewhere')",
+        "ALTER TABLE copied ADD e from_elsewhere",
+    ] {
+        let said = client.simple(sql, b"")?;
+        ensure!(said.error().is_some_and(|error| error.sqlstate() == "0A000"), "{sql}: {said}");
+    }
     client.query("CREATE TABLE fixed (k int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY) DISTRIBUTE BY REPLICATED")?;
     for sql in [
         "UPDATE fixed SET n = DEFAULT",

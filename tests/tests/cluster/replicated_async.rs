@@ -241,6 +241,12 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
          CREATE TABLE ruled (id int) DISTRIBUTE BY HOME;
          CREATE RULE ruled AS ON INSERT TO ruled DO ALSO INSERT INTO a VALUES (400, 'r')",
     )?;
+    // What ends with a table that its text names.
+    client.query(
+        "CREATE TABLE named (id int) DISTRIBUTE BY REPLICATED;
+         CREATE FUNCTION counts() RETURNS bigint LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM named); END'",
+    )?;
+    client.query("SELECT tutti_function('counts', 'replicated')")?;
     // A view that locks, from when the table was another one.
     client.query("CREATE TABLE b (id int PRIMARY KEY, m mood) DISTRIBUTE BY REPLICATED")?;
     client.query("CREATE VIEW locked AS SELECT * FROM b FOR UPDATE")?;
@@ -317,6 +323,18 @@ fn what_cannot_be_done_is_refused_and_changes_nothing() -> Result<()> {
         "CREATE TABLE n (id int PRIMARY KEY, v timestamptz CHECK (extract(hour FROM v) < 12)) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE TABLE n (id int PRIMARY KEY, v int CHECK (v OPERATOR(public.===) 1)) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE TABLE n (id int PRIMARY KEY, v spans) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, f float8, v text GENERATED ALWAYS AS (f::text) STORED)
+             DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, f float4 CHECK (length(f::text) < 10)) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, b bytea CHECK (b::text <> 'x')) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, i interval CHECK (i::text <> 'x')) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v text CHECK (quote_ident(v) <> 'x')) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, t timestamptz CHECK (t AT TIME ZONE 'EST' > '2020-01-01'))
+             DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v regrole) DISTRIBUTE BY REPLICATED ASYNC",
+        "CREATE TABLE n (id int PRIMARY KEY, v aclitem[]) DISTRIBUTE BY REPLICATED ASYNC",
+        "DROP TABLE a, named CASCADE",
+        "ALTER SCHEMA public RENAME TO other",
         "SELECT tutti_replicate('indexed', async => true)",
         "CREATE TEMP TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC",
         "CREATE UNLOGGED TABLE n (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED ASYNC",

@@ -1005,6 +1005,34 @@ fn a_name_that_is_given_meanwhile_is_looked_up_anew() -> Result<()> {
     Ok(())
 }
 
+/// PostgreSQL's own relations are there, whoever makes what meanwhile.
+#[test]
+fn a_name_that_is_given_is_nothing_to_readers_of_catalogs() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    admin.query("CREATE TABLE locked (k int) DISTRIBUTE BY HOME")?;
+    let readers = [
+        "SELECT (SELECT count(*) FROM locked), relname FROM pg_class WHERE relname = 'pg_type'",
+        "SELECT (SELECT count(*) FROM locked), count(*) FROM pg_stat_activity a, information_schema.tables t",
+    ];
+    for (number, reads) in readers.into_iter().enumerate() {
+        let mut client = Client::connect(&cluster.endpoint())?;
+        let mut locker = Client::connect(&cluster.endpoint())?;
+        locker.query("BEGIN; LOCK TABLE locked")?;
+        client.query("BEGIN")?;
+        let waiting = flights::meanwhile(client, format!("Q {reads}"));
+        ensure!(cluster.comes_to_wait_for_a_lock(Duration::from_secs(10))?, "it does not wait");
+        admin.query(&format!(
+            "CREATE TABLE made{number} (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)"
+        ))?;
+        admin.query(&format!("CREATE VIEW shown{number} AS SELECT * FROM made{number}"))?;
+        locker.query("COMMIT")?;
+        let (said, _) = flights::joined(waiting)?;
+        ensure!(said.iter().any(|line| line == "CommandComplete SELECT 1"), "{reads}: {said:#?}");
+    }
+    Ok(())
+}
+
 /// What a client does over and over: conversations in turn, after it has prepared a statement, if any.
 struct Work {
     prepares: Option<String>,

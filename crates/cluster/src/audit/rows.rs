@@ -317,6 +317,12 @@ impl<'a> Look<'a> {
                 report.unchecked(format!("table {}", shown(&name)), why);
                 continue;
             }
+            let of = self.tables.get(&self.reference).and_then(|tables| tables.get(&name));
+            if of.is_some_and(|it| it.placement.starts_with("async_")) {
+                let why = "its asynchronous replication begins or ends, and that is not finished";
+                report.unchecked(format!("table {}", shown(&name)), why.to_owned());
+                continue;
+            }
             let here: Vec<_> =
                 self.tables.values().filter_map(|tables| tables.get(&name)).collect();
             if !self.tables.keys().any(|node| self.question(&name, *node).is_some()) {

@@ -62,6 +62,7 @@ async fn read_anew(
     let built_in = Arc::clone(published.code.built_in());
     let start = Catalog {
         builtin_functions: Arc::clone(&published.builtin_functions),
+        builtin_relations: Arc::clone(&published.builtin_relations),
         code: Arc::new(Code::new(built_in)),
         home_by_default: published.home_by_default,
         ..Catalog::default()

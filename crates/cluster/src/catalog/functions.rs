@@ -2,9 +2,9 @@
 //!
 //! Owns: reading that; for PostgreSQL's own functions only once. Never: looks into a body (`code`
 //! does).
-//! Start reading at [`load_builtin_functions`].
+//! Start reading at [`load_built_ins`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tutti_link::connection::NodeConnection;
@@ -19,18 +19,21 @@ const BUILTINS: &str = "SELECT p.proname, p.provolatile, p.prokind, p.proretset,
 FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace
     AND p.oid < 16384";
 
-/// PostgreSQL's own functions.
+const RELATIONS: &str = "SELECT c.relname FROM pg_catalog.pg_class c
+WHERE c.relnamespace = 'pg_catalog'::pg_catalog.regnamespace AND c.relkind = ANY ('{r,v}') AND c.oid < 16384";
+
+/// What PostgreSQL has of its own.
 pub(super) struct BuiltIns {
     /// By name.
     pub(super) functions: Arc<HashMap<String, Function>>,
     /// Those whose result depends on more than their arguments.
     pub(super) code: Arc<BuiltInCode>,
+    /// The names of its tables and views.
+    pub(super) relations: Arc<HashSet<String>>,
 }
 
-/// Reads the functions of `pg_catalog`. They do not change while a server runs: once is enough.
-pub(super) async fn load_builtin_functions(
-    home: &mut NodeConnection,
-) -> Result<BuiltIns, GatewayError> {
+/// Reads what is in `pg_catalog`. It does not change while a server runs: once is enough.
+pub(super) async fn load_built_ins(home: &mut NodeConnection) -> Result<BuiltIns, GatewayError> {
     let rows = home.rows(BUILTINS).await?;
     let answer = Answer { node: home.node(), what: "built-in functions", rows: &rows };
     let mut functions = HashMap::with_capacity(answer.len());
@@ -41,7 +44,15 @@ pub(super) async fn load_builtin_functions(
         code.add(answer.number(row, 4)?, name, classify(name, function.volatility));
         fold(&mut functions, name, function);
     }
-    Ok(BuiltIns { functions: Arc::new(functions), code: Arc::new(code) })
+    let rows = home.rows(RELATIONS).await?;
+    let answer = Answer { node: home.node(), what: "built-in relations", rows: &rows };
+    let relations = (0..answer.len()).map(|row| Ok(answer.text(row, 0)?.to_owned()));
+    let relations = relations.collect::<Result<_, GatewayError>>()?;
+    Ok(BuiltIns {
+        functions: Arc::new(functions),
+        code: Arc::new(code),
+        relations: Arc::new(relations),
+    })
 }
 
 /// Reads volatility, kind and set-returning from three columns.

@@ -19,7 +19,7 @@ use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 use super::code;
-use super::functions::{BuiltIns, fold, function_at, load_builtin_functions};
+use super::functions::{BuiltIns, fold, function_at, load_built_ins};
 use super::rows::Answer;
 use crate::error::GatewayError;
 
@@ -201,9 +201,14 @@ WHERE k.oid >= 16384 AND NOT (l.lanname = ANY ('{c,internal}') AND p.provolatile
 ///
 /// Errors: [`GatewayError::NotInitialised`] without a schema `tutti`; a node's own error.
 pub async fn load(home: &mut NodeConnection) -> Result<Catalog, GatewayError> {
-    let BuiltIns { functions, code } = load_builtin_functions(home).await?;
+    let BuiltIns { functions, code, relations } = load_built_ins(home).await?;
     let code = Arc::new(Code::new(code));
-    let previous = Catalog { builtin_functions: functions, code, ..Catalog::default() };
+    let previous = Catalog {
+        builtin_functions: functions,
+        builtin_relations: relations,
+        code,
+        ..Catalog::default()
+    };
     reload(home, &previous).await
 }
 
@@ -472,6 +477,7 @@ impl Answers {
             version: self.answer("the catalog's version", 0).number(0, 0)?,
             maps: read_maps(&self.answer("bucket maps", 2))?,
             builtin_functions: previous.builtin_functions.clone(),
+            builtin_relations: previous.builtin_relations.clone(),
             home_by_default: previous.home_by_default,
             view_rules,
             ..Catalog::default()

@@ -374,6 +374,7 @@ FROM pg_catalog.pg_class c CROSS JOIN LATERAL (
             CROSS JOIN LATERAL (SELECT t.typelem AS type UNION ALL SELECT t.typbasetype
                 UNION ALL SELECT r.rngsubtype) AS inner_type
             WHERE inner_type.type OPERATOR(pg_catalog.<>) 0::pg_catalog.oid),
+    printing AS (SELECT '{float4out,float8out,byteaout,interval_out,point_out,lseg_out,line_out,path_out,box_out,poly_out,circle_out,quote_ident,timezone}'::pg_catalog.name[] AS functions),
     code AS (
         SELECT k.conbin::pg_catalog.text AS tree FROM pg_catalog.pg_constraint k
             WHERE k.conrelid OPERATOR(pg_catalog.=) c.oid AND k.conbin IS NOT NULL
@@ -384,12 +385,15 @@ FROM pg_catalog.pg_class c CROSS JOIN LATERAL (
             FROM pg_catalog.pg_index i WHERE i.indrelid OPERATOR(pg_catalog.=) c.oid),
     used AS (
         SELECT code.tree, t.oid, t.typtype, t.typelem, i.provolatile OPERATOR(pg_catalog.=) 'i'
-                AND o.provolatile OPERATOR(pg_catalog.=) 'i' AS is_immutable
+                AND o.provolatile OPERATOR(pg_catalog.=) 'i'
+                -- These are declared to be, and obey settings that say how values are printed.
+                AND o.proname OPERATOR(pg_catalog.<>) ALL (printing.functions) AS is_immutable
             FROM code CROSS JOIN LATERAL
                 pg_catalog.regexp_matches(code.tree, ':[a-z_]*type(?:id)? ([0-9]+)', 'gi') AS found (it)
             JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) it[1]::pg_catalog.oid
             JOIN pg_catalog.pg_proc i ON i.oid OPERATOR(pg_catalog.=) t.typinput::pg_catalog.oid
-            JOIN pg_catalog.pg_proc o ON o.oid OPERATOR(pg_catalog.=) t.typoutput::pg_catalog.oid)
+            JOIN pg_catalog.pg_proc o ON o.oid OPERATOR(pg_catalog.=) t.typoutput::pg_catalog.oid
+            CROSS JOIN printing)
     SELECT CASE WHEN c.relkind OPERATOR(pg_catalog.<>) 'r' OR c.relispartition
                 OR EXISTS (SELECT FROM pg_catalog.pg_inherits h
                     WHERE c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[h.inhrelid, h.inhparent])) THEN 'partitions, children or parents'
@@ -409,6 +413,9 @@ FROM pg_catalog.pg_class c CROSS JOIN LATERAL (
             WHEN EXISTS (SELECT FROM parts w JOIN pg_catalog.pg_type t ON t.oid OPERATOR(pg_catalog.=) w.type
                 WHERE t.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[]))
                 THEN 'columns made of composite types or domains'
+            WHEN EXISTS (SELECT FROM parts w WHERE w.type OPERATOR(pg_catalog.=) ANY
+                    ('{regrole,aclitem}'::pg_catalog.regtype[]::pg_catalog.oid[]))
+                THEN 'columns of roles, which other nodes know by other numbers'
             WHEN EXISTS (SELECT FROM parts w JOIN pg_catalog.pg_range r
                         ON w.type OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngtypid, r.rngmultitypid])
                     JOIN pg_catalog.pg_proc f ON f.oid OPERATOR(pg_catalog.=) ANY (ARRAY[r.rngsubdiff::pg_catalog.oid, r.rngcanonical::pg_catalog.oid])
@@ -423,7 +430,8 @@ FROM pg_catalog.pg_class c CROSS JOIN LATERAL (
                         THEN it[2]::pg_catalog.oid ELSE o.oprcode::pg_catalog.oid END
                     LEFT JOIN pg_catalog.pg_language l ON l.oid OPERATOR(pg_catalog.=) f.prolang
                 WHERE ((l.lanname OPERATOR(pg_catalog.=) ANY ('{internal,c}'::pg_catalog.name[])
-                        OR f.oid OPERATOR(pg_catalog.<) 16384::pg_catalog.oid) AND f.provolatile OPERATOR(pg_catalog.=) 'i') IS NOT TRUE)
+                        OR f.oid OPERATOR(pg_catalog.<) 16384::pg_catalog.oid) AND f.provolatile OPERATOR(pg_catalog.=) 'i'
+                        AND f.proname OPERATOR(pg_catalog.<>) ALL (SELECT pg_catalog.unnest(functions) FROM printing)) IS NOT TRUE)
                 OR EXISTS (SELECT FROM code WHERE code.tree OPERATOR(pg_catalog.~) '[{](SQLVALUEFUNCTION|NEXTVALUEEXPR|XMLEXPR|COERCETODOMAIN)')
                 OR EXISTS (SELECT FROM used w LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) w.typelem
                 WHERE w.typtype OPERATOR(pg_catalog.=) ANY ('{c,d}'::pg_catalog."char"[])

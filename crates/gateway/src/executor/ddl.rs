@@ -444,11 +444,27 @@ impl Executor<'_> {
 
     /// Reads the catalog as this transaction sees it: what is published, and what it has changed.
     pub(crate) async fn reload_own_catalog(&mut self) -> Result<(), Failure> {
+        let before = self.tx.catalog.clone();
+        let mut last = before.clone();
+        loop {
+            self.read_own_catalog().await?;
+            if !self.end_declarations(&last).await? {
+                break;
+            }
+            self.tx.transaction.changes_more = true;
+            last = self.tx.catalog.clone();
+        }
+        planner::check_policies(&self.tx.catalog)?;
+        planner::check_event_triggers(&before, &self.tx.catalog, &self.tx.scope)?;
+        planner::check_unchanged(&before, &self.tx.catalog)?;
+        Ok(())
+    }
+
+    async fn read_own_catalog(&mut self) -> Result<(), Failure> {
         if self.tx.registry.cluster.catalog().is_solo() {
             // What was made meanwhile has not been read.
             self.know_all_changes().await;
         }
-        let before = self.tx.catalog.clone();
         let as_of = self.tx.registry.cluster.publisher.as_of();
         let published = self.tx.registry.cluster.catalog();
         let renames = self.tx.transaction.renames;
@@ -471,13 +487,6 @@ impl Executor<'_> {
         self.tx.transaction.catalog_changed = true;
         self.tx.transaction.own_is_stale = false;
         self.tx.transaction.own_catalog_of = Some(published);
-        if self.end_declarations(&before).await? {
-            self.tx.transaction.changes_more = true;
-            return Box::pin(self.reload_own_catalog()).await;
-        }
-        planner::check_policies(&self.tx.catalog)?;
-        planner::check_event_triggers(&before, &self.tx.catalog, &self.tx.scope)?;
-        planner::check_unchanged(&before, &self.tx.catalog)?;
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tutti_cluster::carrying::{Awaited, CarriedTable, Carriers, Connections, reached_at};
 use tutti_cluster::carrying_watch::{self, with_all};
 use tutti_cluster::error::GatewayError;
-use tutti_sql::catalog::{NodeId, Placement, Relation, Stage, quote_literal};
+use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, Stage, quote_literal};
 use tutti_sql::plan::{
     Access, CreatedTable, Ddl, Plan, Planned, SchemaPlan, SessionPlan, TuttiCall,
 };
@@ -304,10 +304,15 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
         let catalog = self.tx.catalog.clone();
         let mut tables = catalog.relations.values().flat_map(|tables| tables.values());
         let is_other = |table: &Arc<Relation>| {
-            table.oid != ended.oid && matches!(table.placement, Placement::Async { .. })
+            let stage = match table.placement {
+                Placement::Async { stage, .. } => Some(stage),
+                _ => None,
+            };
+            table.oid != ended.oid && stage.is_some_and(|stage| stage != Stage::Ending)
         };
         if !tables.any(is_other) {
-            // All that carries rows is removed, and with it what is on its way.
+            // All that carries rows is removed when the last of them has ended, and with it what is on its way. Until
+            // then none is made asynchronous (see `set_up_carriers`).
             return Ok(());
         }
         let cluster = self.tx.registry.cluster.clone();
@@ -359,7 +364,11 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     /// What carries rows is there. Where tables are carried already, nothing of it may be missing: what was made anew
     /// would begin with what is written from now on.
     async fn set_up_carriers(&mut self, held: &Held) -> Result<(), Failure> {
-        if self.tx.registry.cluster.catalog().has_async {
+        let catalog = self.tx.registry.cluster.catalog();
+        if catalog.has_async {
+            if let Some(ending) = ending_alone(&catalog) {
+                return Err(refuse_ending(&ending));
+            }
             return self.refuse_faults(held).await;
         }
         let cluster = self.tx.registry.cluster.clone();
@@ -435,6 +444,17 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
 }
 
 /// Rows of it may be lost everywhere but at their homes.
+/// One of the tables that are asynchronous, where all are being distributed by their keys: what is on its way of such a
+/// table that has ended is dropped with the last of them.
+fn ending_alone(catalog: &Catalog) -> Option<Arc<Relation>> {
+    let tables = catalog.relations.values().flat_map(|tables| tables.values());
+    let of_async: Vec<_> =
+        tables.filter(|it| matches!(it.placement, Placement::Async { .. })).collect();
+    let is_ending =
+        |it: &&Arc<Relation>| matches!(it.placement, Placement::Async { stage: Stage::Ending, .. });
+    of_async.first().filter(|_| of_async.iter().all(is_ending)).map(|it| Arc::clone(it))
+}
+
 fn refuse_ending(relation: &Relation) -> Failure {
     let Placement::Async { key, .. } = relation.placement else { return vanished(relation) };
     let (name, key) = (relation.sql_name(), &relation.columns[key].name);

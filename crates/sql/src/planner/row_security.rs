@@ -11,7 +11,7 @@ use pg_query::NodeEnum;
 use super::context::Context;
 use super::{mentions, views};
 use crate::catalog::{Relation, RelationKind};
-use crate::plan::{DataPlan, Plan, Planned};
+use crate::plan::{DataPlan, Plan, Planned, SchemaPlan};
 
 /// Notes the views that a plan may have written out and that read tables with row security. What nodes get as it is
 /// written, they read by the rights of each view's owner.
@@ -21,6 +21,7 @@ pub(super) fn note_views(planned: &mut Planned, tree: &NodeEnum, context: &Conte
             note_views(otherwise, tree, context);
         }
         Plan::Data(DataPlan::One { .. } | DataPlan::Scatter { .. }) | Plan::Session(_) => (),
+        Plan::Schema(plan) if !matches!(plan, SchemaPlan::CreateTableAs { .. }) => (),
         Plan::Data(_) | Plan::Schema(_) => {
             let named = mentions::with_targets(tree, context).relations;
             if !named.values().any(|relation| relation.row_security) {

@@ -4,7 +4,9 @@
 //! Start reading at [`string`] and [`option`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{self, ColumnDef, DefElem, FuncCall, Node, SelectStmt, a_const};
+use pg_query::protobuf::{
+    self, AlterTableStmt, AlterTableType, ColumnDef, DefElem, FuncCall, Node, SelectStmt, a_const,
+};
 
 use crate::walk;
 
@@ -90,6 +92,23 @@ pub(super) fn is_set(option: &Node, name: &str) -> bool {
 /// SELECT … INTO, which in a set operation is written in the leftmost query.
 pub(super) fn has_into(select: &SelectStmt) -> bool {
     select.into_clause.is_some() || select.larg.as_deref().is_some_and(has_into)
+}
+
+/// Whether it adds a column whose sequence every node makes by itself. Brought there before, that would have the name
+/// which the node's own one is to have.
+pub(super) fn adds_sequence(alter: &AlterTableStmt) -> bool {
+    alter.cmds.iter().any(|command| match &command.node {
+        Some(NodeEnum::AlterTableCmd(command)) => {
+            match &command.def.as_ref().and_then(|it| it.node.as_ref()) {
+                Some(NodeEnum::ColumnDef(column)) => {
+                    command.subtype() == AlterTableType::AtAddColumn
+                        && column_makes_sequence(column)
+                }
+                _ => false,
+            }
+        }
+        _ => false,
+    })
 }
 
 /// Whether adding this column makes a sequence.

@@ -360,6 +360,9 @@ fn views_that_are_written_out_show_no_rows_by_others_policies() -> Result<()> {
         fails(&mut admin, &format!("INSERT INTO other SELECT 100 FROM {view}"), "0A000")?;
     }
     fails(&mut client, "SELECT count(*) FROM of_admin", "0A000")?;
+    // To make one over it reads nothing.
+    admin.query("CREATE VIEW over_summed AS SELECT * FROM summed")?;
+    fails(&mut admin, "SELECT count(*) FROM over_summed", "0A000")?;
     ensure!(count(&mut client, "of_app")? == "6" && count(&mut client, "over")? == "6");
     ensure!(client.value("SELECT n FROM summed")? == "6");
     // As any role that it is.

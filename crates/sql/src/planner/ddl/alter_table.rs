@@ -18,8 +18,9 @@ use crate::planner::determinism::expression_obstacle;
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
 use crate::planner::sql_text::parse_expression;
-use crate::planner::syntax::{column_makes_sequence, string};
+use crate::planner::syntax::{column_makes_sequence, name_of, string};
 use crate::refusal::Refusal;
+use crate::walk;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let relation = alter.relation.as_ref().and_then(|range| context.relation(range));
@@ -184,10 +185,20 @@ fn computed(
 ) -> Result<bool, Refusal> {
     match relation.placement {
         Placement::Home => Ok(false),
+        // Other nodes' copies of a sequence give no values.
+        Placement::Replicated if draws(value) => Err(not_immutable(column)),
         Placement::Replicated => Ok(expression_obstacle(value, context).is_some()),
         _ if volatility(value, context) != Volatility::Immutable => Err(not_immutable(column)),
         _ => Ok(false),
     }
+}
+
+/// Whether it draws from a sequence.
+fn draws(value: &Node) -> bool {
+    let Some(of) = &value.node else { return false };
+    let mut found = matches!(of, NodeEnum::FuncCall(call) if name_of(call).1 == "nextval");
+    walk::read::children(of, &mut |child| found = found || draws(child));
+    found
 }
 
 fn not_immutable(column: &str) -> Refusal {

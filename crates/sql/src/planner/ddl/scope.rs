@@ -24,7 +24,7 @@ use crate::planner::context::Context;
 use crate::planner::mentions;
 use crate::planner::named::{Named, has_rows};
 use crate::planner::sql_text::deparse;
-use crate::planner::syntax::{is_on, option, string};
+use crate::planner::syntax::{adds_sequence, is_on, option, string};
 use crate::planner::temporary::is_temporary;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -310,16 +310,16 @@ pub(super) fn with_scope(
 
 /// Whether tables may need more than before: what another node lacks of it has to be brought there.
 fn may_need_more(tree: &NodeEnum) -> bool {
-    matches!(
-        tree,
-        NodeEnum::AlterTableStmt(_)
-            | NodeEnum::IndexStmt(_)
-            | NodeEnum::CreateTrigStmt(_)
-            | NodeEnum::RuleStmt(_)
-            | NodeEnum::CreatePolicyStmt(_)
-            | NodeEnum::AlterPolicyStmt(_)
-            | NodeEnum::CreateStatsStmt(_)
-    )
+    matches!(tree, NodeEnum::AlterTableStmt(alter) if !adds_sequence(alter))
+        || matches!(
+            tree,
+            NodeEnum::IndexStmt(_)
+                | NodeEnum::CreateTrigStmt(_)
+                | NodeEnum::RuleStmt(_)
+                | NodeEnum::CreatePolicyStmt(_)
+                | NodeEnum::AlterPolicyStmt(_)
+                | NodeEnum::CreateStatsStmt(_)
+        )
 }
 
 /// What a statement says on other nodes, if it is not the same.

@@ -9,6 +9,7 @@ use pg_query::protobuf::{RangeVar, SelectStmt, WithClause};
 
 use crate::planner::context::Context;
 use crate::planner::mentions::{query_within, ranges_of_utility};
+use crate::planner::printed;
 use crate::planner::temporary::is_temporary;
 use crate::planner::unseen;
 use crate::walk;
@@ -25,7 +26,11 @@ pub(super) fn names_absent(tree: &NodeEnum, context: &Context<'_>) -> bool {
 
 /// Whether the name means nothing, and may come to mean a relation of users.
 fn is_absent(range: &RangeVar, context: &Context<'_>) -> bool {
-    !is_temporary(range, context)
+    let is_built_in = range.schemaname.is_empty()
+        && context.catalog.builtin_relations.contains(&range.relname)
+        && !printed::is_hidden(context.scope);
+    !is_built_in
+        && !is_temporary(range, context)
         && context.relation(range).is_none()
         && !["pg_catalog", "information_schema", "tutti"].contains(&&*range.schemaname)
 }
