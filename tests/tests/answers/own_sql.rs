@@ -43,7 +43,7 @@ const OWN_CONNECTIONS: [(&str, &str); 25] = [
 ];
 
 /// Words of the grammar itself, which are no functions.
-const WORDS: [&str; 37] = [
+const WORDS: [&str; 38] = [
     "all",
     "and",
     "any",
@@ -75,6 +75,7 @@ const WORDS: [&str; 37] = [
     "over",
     "returning",
     "row",
+    "rows",
     "select",
     "session_user",
     "then",
@@ -214,6 +215,7 @@ fn loose(sql: &str) -> Vec<String> {
                             "lateral",
                             "select",
                             "quoted",
+                            "rows",
                             "unnest",
                         ];
                         let target = word(next);

@@ -22,7 +22,7 @@ impl Default for ArrayText {
 }
 
 impl ArrayText {
-    /// Appends a row given in composite text form. Returns how many bytes that took.
+    /// Appends a row given in composite text form, or another value's text. Returns how many bytes that took.
     pub fn push_composite(&mut self, composite: &str) -> usize {
         let before = self.text.len();
         if 0 < self.rows {
@@ -40,6 +40,15 @@ impl ArrayText {
         self.text.push_str(rest);
         self.text.push('"');
         self.text.len() - before
+    }
+
+    /// Appends NULL.
+    pub fn push_null(&mut self) {
+        if 0 < self.rows {
+            self.text.push(',');
+        }
+        self.rows += 1;
+        self.text.push_str("NULL");
     }
 
     /// The text.

@@ -163,6 +163,12 @@ impl Executor<'_> {
         call: &Call,
         lines: &mut Vec<String>,
     ) -> Result<(), Failure> {
+        if let Some(partial) = &gather.partial {
+            lines.push("Aggregated on every node, here n1:".to_owned());
+            let sql = format!("{prefix}{}", partial.select);
+            lines.extend(indented(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?));
+            return Ok(());
+        }
         for collect in &gather.collects {
             let (node, on) = match &collect.from {
                 CollectFrom::AllNodes => (NodeId::HOME, "on every node, here n1".to_owned()),

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CollectFrom, Gather, Piece, RunOn, Template};
-use tutti_sql::planner::refuse_types;
+use tutti_sql::plan::{Access, CollectFrom, Gather, Partial, Piece, RunOn, Template};
+use tutti_sql::planner::{is_read_alike, refuse_types};
 use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 
@@ -31,6 +31,12 @@ impl Executor<'_> {
     }
 
     async fn run_gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
+        if let (Some(partial), RunOn::One(choice)) = (&gather.partial, &gather.run_on)
+            && let Some((text, call)) = self.fill_partial(partial, call).await?
+        {
+            let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
+            return self.run_on_one(node, gather.access, &text, &call).await;
+        }
         let (text, call) = &self.fill(gather, call).await?;
         match &gather.run_on {
             RunOn::One(choice) => {
@@ -63,6 +69,52 @@ impl Executor<'_> {
         let text = fill_template(&gather.statement, call, now.as_deref());
         let bytes_max = self.travelling_bytes_max();
         Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
+    }
+
+    /// The final statement over what each node has aggregated, and the call that has the values; `None` if these may
+    /// not travel, for their types' sake, or if the statement takes no parameters.
+    pub(super) async fn fill_partial(
+        &mut self,
+        partial: &Partial,
+        call: &Call,
+    ) -> Result<Option<(String, Call)>, Failure> {
+        let width = partial.expected.len();
+        if takes_no_parameters(&partial.statement) || !call.can_carry(width) {
+            return Ok(None);
+        }
+        let nodes = self.tx.catalog.nodes.clone();
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, partial.select.as_str())).collect();
+        let said = self.internal_rows_of_each(&texts, Access::Read, call).await?;
+        if said.iter().all(Vec::is_empty) {
+            // Nothing says of which types they would be.
+            return Ok(None);
+        }
+        let mut arrays: Vec<_> = partial.expected.iter().map(|_| ArrayText::default()).collect();
+        for row in said.iter().flatten() {
+            let (values, types) = row.split_at(width.min(row.len()));
+            for ((array, value), (oid, expected)) in
+                arrays.iter_mut().zip(values).zip(types.iter().zip(&partial.expected))
+            {
+                let oid = oid.as_ref().and_then(|oid| std::str::from_utf8(oid).ok()?.parse().ok());
+                let may_travel = oid.is_some_and(|oid: u32| match expected {
+                    Some(expected) => oid == *expected,
+                    None => is_read_alike(oid),
+                });
+                if !may_travel {
+                    return Ok(None);
+                }
+                match value.as_ref().map(|value| std::str::from_utf8(value)) {
+                    None => array.push_null(),
+                    Some(Ok(value)) => drop(array.push_composite(value)),
+                    Some(Err(_)) => return Ok(None),
+                }
+            }
+        }
+        let values = arrays.into_iter().map(ArrayText::into_bytes).collect();
+        let now = self.now_for(&partial.statement).await?;
+        let text = fill_template(&partial.statement, call, now.as_deref());
+        let bytes_max = self.travelling_bytes_max();
+        Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
     }
 
     /// The same for COPY, which takes no parameters, and for a statement that has used up all of

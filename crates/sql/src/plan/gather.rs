@@ -70,12 +70,26 @@ pub struct Gather {
     pub collects: Vec<Collect>,
     /// The final statement.
     pub statement: Template,
+    /// How nodes can aggregate their own rows first, if they can. Where the types of what they say may not travel,
+    /// rows are collected.
+    pub partial: Option<Box<Partial>>,
     /// Where the final statement runs.
     pub run_on: RunOn,
     /// What the final statement does.
     pub access: Access,
     /// The distributed or home table that it writes: its OID on node 1.
     pub writes: Option<u32>,
+}
+
+/// Aggregates that each node computes of its own rows, to be put together.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Partial {
+    /// What every node runs: values as texts that any session reads alike, then the OIDs of their types.
+    pub select: String,
+    /// Per value, the type that it must have, if not any.
+    pub expected: Vec<Option<u32>>,
+    /// The final statement: [`Piece::Rows`] are the values of one column, as the text of an array.
+    pub statement: Template,
 }
 
 /// Where a final statement runs.

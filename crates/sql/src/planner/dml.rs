@@ -314,6 +314,7 @@ fn gathered(
     Ok(Plan::Data(DataPlan::Gather(Gather {
         collects,
         statement,
+        partial: None,
         run_on,
         access: Access::Write,
         writes,

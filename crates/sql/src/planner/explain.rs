@@ -133,6 +133,11 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         RunOn::Rows(rows) => describe_rows(rows, lines),
         RunOn::One(_) | RunOn::EachNode => (),
     }
+    if let Some(partial) = &gather.partial {
+        lines.push(format!("  Aggregated on every node: {}", partial.select));
+        lines.push(format!("  Finally: {}", template(&partial.statement)));
+        return;
+    }
     for collect in &gather.collects {
         lines.push(collect_line(collect));
     }

@@ -376,6 +376,11 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
 
 fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     writeln!(out, "{pad}gather on {:?} {:?}", gather.run_on, gather.access).unwrap();
+    if let Some(partial) = &gather.partial {
+        writeln!(out, "{pad}  parts {}", partial.select).unwrap();
+        writeln!(out, "{pad}  {}", show_template(&partial.statement)).unwrap();
+        return;
+    }
     for collect in &gather.collects {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
     }

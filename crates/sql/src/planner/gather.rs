@@ -11,17 +11,17 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt};
+use pg_query::protobuf::{Alias, Node, RangeVar, ResTarget, SelectStmt};
 
-use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::analysis::{Analysis, ItemId};
 use super::context::Context;
-use super::functions::{is_time, is_time_call, volatility};
-use super::output_names;
+use super::functions::{is_time, is_time_call};
+use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::string;
-use crate::catalog::{Column, Relation, RelationKind, Volatility, quote_identifier};
-use crate::closure::{Search, Writing};
+use super::{output_names, top_rows};
+use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -44,6 +44,22 @@ struct Table<'a> {
     items: Vec<ItemId>,
 }
 
+/// What a SELECT that collects ends with.
+enum End {
+    /// How the rows are locked.
+    Lock(String),
+    /// Which of them are enough, if not all.
+    Top(String),
+}
+
+impl End {
+    fn text(&self) -> &str {
+        match self {
+            Self::Lock(text) | Self::Top(text) => text,
+        }
+    }
+}
+
 /// Builds the collecting SELECTs and the final statement. `tree` has the locations of `analysis`.
 ///
 /// Errors: 0A000 for system columns, samples and row locks that cannot be kept.
@@ -57,9 +73,13 @@ pub(super) fn build(
     let lock = take_lock(&mut tree, analysis, order)?;
     let tables = tables(analysis, order);
     let facts = Facts::from_values(analysis);
+    let end = match lock {
+        Some(lock) => End::Lock(lock),
+        None => End::Top(top_rows::of(&tree, analysis, context)?.unwrap_or_default()),
+    };
     let collects = tables
         .iter()
-        .map(|table| collect(table, analysis, &facts, lock.as_deref(), context))
+        .map(|table| collect(table, analysis, &facts, &end, context))
         .collect::<Result<Vec<_>, _>>()?;
     let rewriter = Rewriter { analysis, tables: &tables, order, context };
     rewriter.node(&mut tree)?;
@@ -153,7 +173,7 @@ fn take_lock(
     text.find(" FOR ").map(|at| Some(text[at..].to_owned())).ok_or_else(refusal)
 }
 
-fn parse_select(text: &str) -> Result<Box<SelectStmt>, Refusal> {
+pub(super) fn parse_select(text: &str) -> Result<Box<SelectStmt>, Refusal> {
     let statement = crate::statement::parse(text)?.pop();
     match statement.map(|statement| statement.tree) {
         Some(NodeEnum::SelectStmt(select)) => Ok(select),
@@ -183,7 +203,7 @@ fn collect(
     table: &Table<'_>,
     analysis: &Analysis<'_>,
     facts: &Facts<'_, '_>,
-    lock: Option<&str>,
+    end: &End,
     context: &Context<'_>,
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
@@ -202,7 +222,7 @@ fn collect(
         columns = (0..columns.len())
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
-        filter = filters(item, analysis, lock.is_some(), context)?.join(" AND ");
+        filter = filters(item, analysis, matches!(end, End::Lock(_)), context)?.join(" AND ");
         if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
@@ -224,7 +244,7 @@ fn collect(
         "SELECT {} FROM {name} AS {alias} ({}){condition}{}",
         row_text(&values.join(", "), are_written_alike),
         columns.join(", "),
-        lock.unwrap_or_default(),
+        end.text(),
     );
     Ok(Collect { relation: relation.clone(), select, from })
 }
@@ -337,79 +357,6 @@ fn filters(
         }
     }
     Ok(filters)
-}
-
-fn split<'n>(condition: &'n Node, conjuncts: &mut Vec<&'n Node>) {
-    match &condition.node {
-        Some(NodeEnum::BoolExpr(all))
-            if all.boolop() == pg_query::protobuf::BoolExprType::AndExpr =>
-        {
-            all.args.iter().for_each(|node| split(node, conjuncts));
-        }
-        _ => conjuncts.push(condition),
-    }
-}
-
-fn concerns_only(
-    node: &Node,
-    item: ItemId,
-    analysis: &Analysis<'_>,
-    context: &Context<'_>,
-) -> bool {
-    // What it says of itself is not believed: what it can reach on a node must be nothing.
-    volatility(node, context) < Volatility::Volatile
-        && mentions_only(node, item, analysis, context)
-        && is_transparent(node, context)
-}
-
-/// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque.
-fn is_transparent(node: &Node, context: &Context<'_>) -> bool {
-    let Ok(text) = deparse_expression(node) else { return false };
-    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
-    search.text(&text);
-    search.finish().opaque.is_none()
-}
-
-fn mentions_only(
-    node: &Node,
-    item: ItemId,
-    analysis: &Analysis<'_>,
-    context: &Context<'_>,
-) -> bool {
-    let Some(of) = &node.node else { return true };
-    let here = match of {
-        NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) => false,
-        // The current time is the final statement's, as one transaction has one.
-        NodeEnum::SqlvalueFunction(_) => false,
-        NodeEnum::FuncCall(call) => !is_time_call(call, context),
-        NodeEnum::ColumnRef(reference) => {
-            let at = |of: &&ColumnUse| of.location == reference.location;
-            let mut uses = analysis.uses.iter().filter(at).peekable();
-            uses.peek().is_some() && uses.all(|of| of.item == item && of.column.is_some())
-        }
-        _ => true,
-    };
-    let mut all = here;
-    walk::read::children(of, &mut |child| {
-        all = all && mentions_only(child, item, analysis, context);
-    });
-    all
-}
-
-/// `schema.table.column` becomes `table.column`, for references that `wanted` accepts.
-fn unqualify(node: &mut NodeEnum, wanted: &dyn Fn(&ColumnRef) -> bool) {
-    if let NodeEnum::ColumnRef(reference) = node {
-        if 2 < reference.fields.len() && wanted(reference) {
-            let surplus = reference.fields.len() - 2;
-            reference.fields.drain(..surplus);
-        }
-        return;
-    }
-    walk::write::children(node, &mut |child| {
-        if let Some(node) = &mut child.node {
-            unqualify(node, wanted);
-        }
-    });
 }
 
 struct Rewriter<'r, 'a> {
@@ -578,7 +525,7 @@ fn column_aliases(alias: &Alias) -> String {
     format!(" ({})", names.join(", "))
 }
 
-fn expression(sql: &str) -> Result<Node, Refusal> {
+pub(super) fn expression(sql: &str) -> Result<Node, Refusal> {
     let select = parse_select(&format!("SELECT {sql}"))?;
     let target = select.target_list.into_iter().next().and_then(|target| target.node);
     match target {
@@ -607,7 +554,7 @@ fn time_keyword(function: &pg_query::protobuf::SqlValueFunction) -> Result<Node,
 }
 
 /// Cuts the text at its markers.
-fn cut(text: &str) -> Result<Template, Refusal> {
+pub(super) fn cut(text: &str) -> Result<Template, Refusal> {
     let mut pieces = Vec::new();
     let mut rest = text;
     let quoted = format!("'{MARKER}");

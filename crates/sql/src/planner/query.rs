@@ -14,7 +14,7 @@ use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{gather, scatter, views};
+use super::{gather, partial, scatter, views};
 use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -142,6 +142,7 @@ fn several_nodes(
     home: Option<String>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
+    let is_home = home.is_some();
     let obstacle = home.or_else(|| scatter::obstacle(analysis));
     let obstacle = obstacle.or_else(|| analysis.time_in_view.clone());
     let Some(obstacle) = obstacle else {
@@ -159,10 +160,20 @@ fn several_nodes(
         }
         let order = Order { collect: &[], literal_time: true };
         let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
-        let gather = Gather { collects, statement, run_on: RunOn::EachNode, access, writes: None };
+        let gather = Gather {
+            collects,
+            statement,
+            partial: None,
+            run_on: RunOn::EachNode,
+            access,
+            writes: None,
+        };
         return Ok(Planned::new(DataPlan::Gather(gather), why));
     };
-    let gather = gather_all(analysis, tree(), context)?;
+    let mut gather = gather_all(analysis, tree(), context)?;
+    if !is_home && gather.access == Access::Read {
+        gather.partial = partial::of(&tree(), analysis, context)?.map(Box::new);
+    }
     let why = match not_pinned(analysis) {
         Some(not_pinned) => format!("{not_pinned}; {obstacle}"),
         None => obstacle,
@@ -194,7 +205,14 @@ fn gather_all(
     } else {
         Access::Read
     };
-    Ok(Gather { collects, statement, run_on: RunOn::One(node), access, writes: None })
+    Ok(Gather {
+        collects,
+        statement,
+        partial: None,
+        run_on: RunOn::One(node),
+        access,
+        writes: None,
+    })
 }
 
 /// Row locks on replicated rows must be taken on node 1, those on distributed rows elsewhere.

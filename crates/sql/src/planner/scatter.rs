@@ -32,6 +32,24 @@ pub(super) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
     })
 }
 
+/// Why what a query with groups or aggregates groups is not what each node finds for itself, concatenated.
+pub(super) fn obstacle_before_grouping(analysis: &Analysis<'_>) -> Option<String> {
+    if let Some(obstacle) = general_obstacle(analysis) {
+        return Some(obstacle);
+    }
+    let level = &analysis.queries[0];
+    let linear = level.items.iter().filter(|item| analysis.items[**item].linear);
+    let mut choices = linear.flat_map(|&item| match analysis.items[item].source {
+        Source::Table { spread: Spread::Hash { .. } | Spread::RoundRobin, .. } => vec![vec![item]],
+        Source::Query(inner) => anchors(analysis, inner),
+        Source::Table { .. } | Source::Opaque => Vec::new(),
+    });
+    match choices.any(|anchors| are_enough(analysis, &anchors)) {
+        true => None,
+        false => Some("no table's rows are apart from one node to another".to_owned()),
+    }
+}
+
 /// The same for UPDATE and DELETE of a distributed table.
 pub(super) fn write_obstacle(analysis: &Analysis<'_>, target: ItemId) -> Option<String> {
     if !are_enough(analysis, &[target]) {

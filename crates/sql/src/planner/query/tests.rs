@@ -274,7 +274,7 @@ fn gather() {
         "SELECT * FROM orders LIMIT 3",
         expect![[r#"
             gather on One(Any) Read
-              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 3 from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders LIMIT 3
         "#]],
     );
@@ -282,16 +282,16 @@ fn gather() {
         "SELECT count(*) FROM orders WHERE total > 3",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (total > 3) from AllNodes
-              SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE total > 3
+              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid FROM (SELECT count(*) FROM orders WHERE total > 3) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT count(*) FROM orders WHERE total > 3 LIMIT 0) SELECT COALESCE(pg_catalog.sum(tutti_f.c1), 0)::bigint AS count FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
     check(
         "SELECT total, count(*) FROM orders GROUP BY total",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT total, count(*) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders GROUP BY total
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid FROM (SELECT total, count(*) FROM orders GROUP BY 1) AS tutti_f (c1, c2)
+              WITH tutti_z(c1, c2) AS (SELECT total, count(*) FROM orders GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS total, COALESCE(pg_catalog.sum(tutti_f.c2), 0)::bigint AS count FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 1>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1
         "#]],
     );
     check(
@@ -395,8 +395,8 @@ fn gather() {
         "SELECT max(id) FROM big_orders",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("big_orders"."id")::pg_catalog.text FROM "public"."big_orders" AS "big_orders" ("id") from AllNodes
-              SELECT max(id) FROM pg_catalog.unnest(<rows 0>::public.big_orders[]) big_orders
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid FROM (SELECT max(id) FROM big_orders) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT max(id) FROM big_orders LIMIT 0) SELECT pg_catalog.max(tutti_f.c1) AS max FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
     check(
@@ -477,8 +477,8 @@ fn gather() {
         "SELECT $1::int + count(*) FROM customers",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-              SELECT $1::int + count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
+              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid FROM (SELECT count(*) FROM customers) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT count(*) FROM customers LIMIT 0) SELECT $1::int + COALESCE(pg_catalog.sum(tutti_f.c1), 0)::bigint AS "?column?" FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
 }

@@ -1,0 +1,90 @@
+//! Which expressions a node can compute of its own rows of one table.
+//!
+//! Owns: that rule, and how such an expression is said there. Never: moves one (`gather.rs` does).
+//! Start reading at [`concerns_only`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ColumnRef, Node};
+
+use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::context::Context;
+use super::functions::{is_time_call, volatility};
+use super::sql_text::deparse_expression;
+use crate::catalog::Volatility;
+use crate::closure::{Search, Writing};
+use crate::walk;
+
+/// The parts of a condition that AND joins.
+pub(super) fn split<'n>(condition: &'n Node, conjuncts: &mut Vec<&'n Node>) {
+    match &condition.node {
+        Some(NodeEnum::BoolExpr(all))
+            if all.boolop() == pg_query::protobuf::BoolExprType::AndExpr =>
+        {
+            all.args.iter().for_each(|node| split(node, conjuncts));
+        }
+        _ => conjuncts.push(condition),
+    }
+}
+
+/// Whether the expression is computed of nothing but rows of this table, and the same wherever that is done.
+pub(super) fn concerns_only(
+    node: &Node,
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> bool {
+    // What it says of itself is not believed: what it can reach on a node must be nothing.
+    volatility(node, context) < Volatility::Volatile
+        && mentions_only(node, item, analysis, context)
+        && is_transparent(node, context)
+}
+
+/// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque.
+fn is_transparent(node: &Node, context: &Context<'_>) -> bool {
+    let Ok(text) = deparse_expression(node) else { return false };
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    search.text(&text);
+    search.finish().opaque.is_none()
+}
+
+fn mentions_only(
+    node: &Node,
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> bool {
+    let Some(of) = &node.node else { return true };
+    let here = match of {
+        NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) => false,
+        // The current time is the final statement's, as one transaction has one.
+        NodeEnum::SqlvalueFunction(_) => false,
+        NodeEnum::FuncCall(call) => !is_time_call(call, context),
+        NodeEnum::ColumnRef(reference) => {
+            let at = |of: &&ColumnUse| of.location == reference.location;
+            let mut uses = analysis.uses.iter().filter(at).peekable();
+            uses.peek().is_some() && uses.all(|of| of.item == item && of.column.is_some())
+        }
+        _ => true,
+    };
+    let mut all = here;
+    walk::read::children(of, &mut |child| {
+        all = all && mentions_only(child, item, analysis, context);
+    });
+    all
+}
+
+/// `schema.table.column` becomes `table.column`, for references that `wanted` accepts.
+pub(super) fn unqualify(node: &mut NodeEnum, wanted: &dyn Fn(&ColumnRef) -> bool) {
+    if let NodeEnum::ColumnRef(reference) = node {
+        if 2 < reference.fields.len() && wanted(reference) {
+            let surplus = reference.fields.len() - 2;
+            reference.fields.drain(..surplus);
+        }
+        return;
+    }
+    walk::write::children(node, &mut |child| {
+        if let Some(node) = &mut child.node {
+            unqualify(node, wanted);
+        }
+    });
+}

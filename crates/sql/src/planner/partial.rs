@@ -1,0 +1,544 @@
+//! Aggregates over several nodes: each node aggregates its own rows, and what they say is put together.
+//!
+//! Owns: for which queries that gives what one server would, what each node is asked, and the final statement.
+//! Never: decides that a query is answered so (`query.rs` does), or which types may travel (the executor asks).
+//! Start reading at [`of`].
+//!
+//! The query `SELECT g, sum(x) FROM t WHERE … GROUP BY g` becomes the same on each node, and then
+//! `SELECT c1, sum(c2) FROM <what they said> AS f (c1, c2) GROUP BY c1`. The final statement knows the types and
+//! collations of `c1` and `c2` from the nodes' query itself, which it has once more, and does not run.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
+
+use super::analysis::{Analysis, ColumnId, Source};
+use super::context::Context;
+use super::functions::is_built_in;
+use super::gather::cut;
+use super::own_rows::unqualify;
+use super::sql_text::{deparse, deparse_expression};
+use super::syntax::{name_of, string};
+use super::{output_names, printed, scatter};
+use crate::plan::Partial;
+use crate::refusal::Refusal;
+use crate::walk;
+
+const INT2: u32 = 21;
+const INT4: u32 = 23;
+const INT8: u32 = 20;
+const NUMERIC: u32 = 1700;
+
+/// The query in parts, if that is exact: over what each node can say of its own rows, with aggregates that can be put
+/// together.
+///
+/// `tree` has the locations of `analysis`.
+pub(super) fn of(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Option<Partial>, Refusal> {
+    let NodeEnum::SelectStmt(select) = tree else { return Ok(None) };
+    let level = &analysis.queries[0];
+    let is_of_groups = (level.has_aggregates || level.has_grouping)
+        && !level.has_grouping_sets
+        && !level.has_windows
+        && !level.has_distinct_on
+        && !level.has_row_makers
+        && level.set.is_none()
+        && select.with_clause.is_none()
+        && select.into_clause.is_none()
+        && select.locking_clause.is_empty();
+    let is_of_one_moment = analysis.functions.reads_time || analysis.time_in_view.is_some();
+    if !is_of_groups
+        || is_of_one_moment
+        || analysis.loose_star
+        || !analysis.loose_names.is_empty()
+        || !analysis.system_columns.is_empty()
+        || context.opaque.is_some()
+        || printed::is_hidden(context.scope)
+        || context.collects_replicated
+        || analysis.items.iter().any(|item| item.sampled)
+        || scatter::obstacle_before_grouping(analysis).is_some()
+    {
+        return Ok(None);
+    }
+    let mut parts = Parts { analysis, context, groups: Vec::new(), columns: Vec::new() };
+    let Some(outer) = parts.split(select)? else { return Ok(None) };
+    if parts.columns.is_empty() {
+        return Ok(None);
+    }
+    parts.finish(select, outer).map(Some)
+}
+
+/// A column of what each node says.
+struct Column {
+    /// Its expression on the node.
+    text: String,
+    /// The type that it must have, if only with one the parts can be put together.
+    expected: Option<u32>,
+}
+
+struct Parts<'p, 'a> {
+    analysis: &'p Analysis<'a>,
+    context: &'p Context<'a>,
+    /// The expressions of GROUP BY, as they are compared, in order: the first columns.
+    groups: Vec<String>,
+    columns: Vec<Column>,
+}
+
+/// What aggregates are put together by.
+enum Putting {
+    /// The same aggregate of the parts.
+    Same,
+    Count,
+    Sum,
+    Average,
+}
+
+fn putting(name: &str) -> Option<Putting> {
+    Some(match name {
+        "count" => Putting::Count,
+        "sum" => Putting::Sum,
+        "avg" => Putting::Average,
+        "min" | "max" | "bool_and" | "bool_or" | "every" | "bit_and" | "bit_or" => Putting::Same,
+        _ => return None,
+    })
+}
+
+impl Parts<'_, '_> {
+    /// The final query's clauses, over the columns; `None` if the query cannot be split.
+    fn split(&mut self, select: &SelectStmt) -> Result<Option<SelectStmt>, Refusal> {
+        for group in &select.group_clause {
+            let Some(group) = self.grouped(select, group) else { return Ok(None) };
+            let Some(compared) = self.compared(group) else { return Ok(None) };
+            if !self.groups.contains(&compared) {
+                self.groups.push(compared);
+                let text = on_node(group)?;
+                self.columns.push(Column { text, expected: None });
+            }
+        }
+        let mut outer = SelectStmt {
+            distinct_clause: select.distinct_clause.clone(),
+            target_list: select.target_list.clone(),
+            having_clause: select.having_clause.clone(),
+            sort_clause: select.sort_clause.clone(),
+            limit_offset: select.limit_offset.clone(),
+            limit_count: select.limit_count.clone(),
+            limit_option: select.limit_option,
+            op: select.op,
+            ..SelectStmt::default()
+        };
+        for target in &mut outer.target_list {
+            let Some(NodeEnum::ResTarget(target)) = &mut target.node else { return Ok(None) };
+            let Some(value) = target.val.as_deref_mut() else { return Ok(None) };
+            if target.name.is_empty() {
+                let Some(node) = &value.node else { return Ok(None) };
+                output_names::figure(node).clone_into(&mut target.name);
+            }
+            if !self.rewrite_whole(value)? {
+                return Ok(None);
+            }
+        }
+        if let Some(having) = outer.having_clause.as_deref_mut()
+            && !self.rewrite(having)?
+        {
+            return Ok(None);
+        }
+        for part in &mut outer.sort_clause {
+            let Some(NodeEnum::SortBy(by)) = &mut part.node else { return Ok(None) };
+            let Some(value) = by.node.as_deref_mut() else { return Ok(None) };
+            if !names_output(select, value) && !self.rewrite_whole(value)? {
+                return Ok(None);
+            }
+        }
+        outer.group_clause = (1..=self.groups.len()).map(column).collect();
+        Ok(Some(outer))
+    }
+
+    /// The declared type of a column that is an output by itself, where clients are told more of it than its name.
+    fn declared(&self, value: &Node) -> Option<String> {
+        let Some(NodeEnum::ColumnRef(reference)) = &value.node else { return None };
+        let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
+        let (found, None) = (uses.next()?, uses.next()) else { return None };
+        let (relation, place) =
+            self.analysis.base(ColumnId { item: found.item, column: found.column? })?;
+        let column = relation.columns.get(place)?;
+        (column.type_modifier != -1).then(|| column.declared_type.clone())
+    }
+
+    /// The expression that an entry of GROUP BY means.
+    fn grouped<'n>(&self, select: &'n SelectStmt, group: &'n Node) -> Option<&'n Node> {
+        let value = |target: &'n Node| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => target.val.as_deref(),
+            _ => None,
+        };
+        match group.node.as_ref()? {
+            NodeEnum::AConst(constant) => {
+                let Some(pg_query::protobuf::a_const::Val::Ival(number)) = &constant.val else {
+                    return None;
+                };
+                let place = usize::try_from(number.ival).ok()?.checked_sub(1)?;
+                let before = select.target_list.get(..=place)?;
+                (!before.iter().any(is_star)).then_some(())?;
+                value(&before[place])
+            }
+            // A column comes before an output of its name.
+            NodeEnum::ColumnRef(reference) if !self.is_column(reference) => {
+                let [name] = &reference.fields[..] else { return None };
+                let name = string(name)?;
+                let mut named = select.target_list.iter().filter(|target| match &target.node {
+                    Some(NodeEnum::ResTarget(target)) => target.name == name,
+                    _ => false,
+                });
+                let found = named.next()?;
+                named.next().is_none().then_some(())?;
+                value(found)
+            }
+            _ => Some(group),
+        }
+    }
+
+    fn is_column(&self, reference: &ColumnRef) -> bool {
+        self.analysis.uses.iter().any(|of| of.location == reference.location)
+    }
+
+    /// The expression as it is compared with others: its columns by what they are, not by how they are called.
+    /// `None`: it holds something whose sameness is not known.
+    fn compared(&self, node: &Node) -> Option<String> {
+        let mut copy = node.clone();
+        match self.name_columns(&mut copy) {
+            // Parts of expressions that are none themselves have no text.
+            true => deparse_expression(&copy).ok(),
+            false => None,
+        }
+    }
+
+    fn name_columns(&self, node: &mut Node) -> bool {
+        let Some(of) = &mut node.node else { return true };
+        match of {
+            NodeEnum::ColumnRef(reference) => {
+                let mut uses =
+                    self.analysis.uses.iter().filter(|of| of.location == reference.location);
+                let (Some(found), None) = (uses.next(), uses.next()) else { return false };
+                let Some(place) = found.column else { return false };
+                let name = format!("tutti column {place} of {}", found.item);
+                *node = reference_to(&[&name]);
+                true
+            }
+            NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) | NodeEnum::GroupingFunc(_) => false,
+            _ => {
+                let mut all = true;
+                walk::write::children(of, &mut |child| all = all && self.name_columns(child));
+                all
+            }
+        }
+    }
+
+    /// The same as [`Self::rewrite`] for an output, or what orders by one, which keeps its declared type.
+    fn rewrite_whole(&mut self, value: &mut Node) -> Result<bool, Refusal> {
+        let declared = self.declared(value);
+        if !self.rewrite(value)? {
+            return Ok(false);
+        }
+        if let Some(declared) = declared {
+            let text = format!("CAST({} AS {declared})", deparse_expression(value)?);
+            *value = super::gather::expression(&text)?;
+        }
+        Ok(true)
+    }
+
+    /// Replaces groups and aggregates by columns of the parts. Whether nothing else is left that needs rows.
+    fn rewrite(&mut self, node: &mut Node) -> Result<bool, Refusal> {
+        if let Some(NodeEnum::FuncCall(call)) = &node.node
+            && self.is_aggregate(call)
+        {
+            let Some(put) = self.put_together(call)? else { return Ok(false) };
+            *node = put;
+            return Ok(true);
+        }
+        if !matches!(node.node, Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_)))
+            && let Some(compared) = self.compared(node)
+            && let Some(group) = self.groups.iter().position(|group| *group == compared)
+        {
+            *node = column(group + 1);
+            return Ok(true);
+        }
+        let Some(of) = &mut node.node else { return Ok(true) };
+        match of {
+            NodeEnum::ColumnRef(_)
+            | NodeEnum::SubLink(_)
+            | NodeEnum::SelectStmt(_)
+            | NodeEnum::GroupingFunc(_)
+            | NodeEnum::JsonArrayAgg(_)
+            | NodeEnum::JsonObjectAgg(_) => return Ok(false),
+            _ => (),
+        }
+        let mut result = Ok(true);
+        walk::write::children(of, &mut |child| {
+            if let Ok(true) = result {
+                result = self.rewrite(child);
+            }
+        });
+        result
+    }
+
+    fn is_aggregate(&self, call: &FuncCall) -> bool {
+        let (schema, name) = name_of(call);
+        let found = self.context.catalog.function(self.context.scope, schema, name);
+        call.agg_star || call.agg_within_group || found.is_none_or(|function| function.aggregate)
+    }
+
+    /// What stands for an aggregate in the final query; `None` if its parts cannot be put together.
+    fn put_together(&mut self, call: &FuncCall) -> Result<Option<Node>, Refusal> {
+        let (schema, name) = name_of(call);
+        let is_plain = !call.agg_distinct
+            && !call.agg_within_group
+            && call.agg_order.is_empty()
+            && call.over.is_none()
+            && !call.func_variadic;
+        if !is_plain || !is_built_in(schema, name, self.context) {
+            return Ok(None);
+        }
+        let Some(putting) = putting(name) else { return Ok(None) };
+        if self.context.catalog.functions.values().any(|of| of.contains_key(name)) {
+            // Of which types it means whose cannot be told.
+            return Ok(None);
+        }
+        let node = || Node { node: Some(NodeEnum::FuncCall(Box::new(call.clone()))) };
+        let text = match putting {
+            Putting::Same => {
+                let part = self.part(on_node(&node())?, None);
+                format!("pg_catalog.{name}({part})")
+            }
+            Putting::Count => {
+                let part = self.part(on_node(&node())?, Some(INT8));
+                format!("COALESCE(pg_catalog.sum({part}), 0)::pg_catalog.int8")
+            }
+            Putting::Sum | Putting::Average => {
+                let [argument] = &call.args[..] else { return Ok(None) };
+                let Some(of) = self.number_type(argument) else { return Ok(None) };
+                let expected = if of == INT2 || of == INT4 { INT8 } else { NUMERIC };
+                let call_named = |name: &str| -> Result<String, Refusal> {
+                    let mut call = call.clone();
+                    call.funcname = ["pg_catalog", name].map(word).to_vec();
+                    on_node(&Node { node: Some(NodeEnum::FuncCall(Box::new(call))) })
+                };
+                let sum = self.part(call_named("sum")?, Some(expected));
+                match putting {
+                    Putting::Sum if expected == INT8 => {
+                        format!("pg_catalog.sum({sum})::pg_catalog.int8")
+                    }
+                    Putting::Sum => format!("pg_catalog.sum({sum})"),
+                    _ => {
+                        let count = self.part(call_named("count")?, Some(INT8));
+                        format!(
+                            "(pg_catalog.sum({sum}) OPERATOR(pg_catalog./) \
+                             NULLIF(pg_catalog.sum({count}), 0))"
+                        )
+                    }
+                }
+            }
+        };
+        super::gather::expression(&text).map(Some)
+    }
+
+    /// The column that has this part, in a final query.
+    fn part(&mut self, text: String, expected: Option<u32>) -> String {
+        let found = self.columns.iter().skip(self.groups.len()).position(|it| it.text == text);
+        let place = found.map_or_else(
+            || {
+                self.columns.push(Column { text, expected });
+                self.columns.len()
+            },
+            |found| self.groups.len() + found + 1,
+        );
+        format!("tutti_f.c{place}")
+    }
+
+    /// The type of a sum's argument, where it is a number that is summed exactly: integers and numeric.
+    fn number_type(&self, node: &Node) -> Option<u32> {
+        use pg_query::protobuf::a_const::Val;
+        let is_number = |oid: &u32| [INT2, INT4, INT8, NUMERIC].contains(oid);
+        match node.node.as_ref()? {
+            NodeEnum::ColumnRef(reference) => {
+                let mut uses =
+                    self.analysis.uses.iter().filter(|of| of.location == reference.location);
+                let (found, None) = (uses.next()?, uses.next()) else { return None };
+                let place = found.column?;
+                let (relation, place) = match self.analysis.items[found.item].source {
+                    Source::Table { relation, .. } => (relation, place),
+                    Source::Query(_) | Source::Opaque => return None,
+                };
+                Some(relation.columns.get(place)?.type_oid).filter(is_number)
+            }
+            NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+                Val::Ival(_) => Some(INT4),
+                Val::Fval(number) if number.fval.parse::<i64>().is_ok() => Some(INT8),
+                Val::Fval(_) => Some(NUMERIC),
+                _ => None,
+            },
+            NodeEnum::AExpr(of) => {
+                let [operator] = &of.name[..] else { return None };
+                let is_arithmetic = ["+", "-", "*"].contains(&string(operator)?);
+                let is_plain = of.kind() == pg_query::protobuf::AExprKind::AexprOp;
+                (is_arithmetic && is_plain).then_some(())?;
+                let right = self.number_type(of.rexpr.as_deref()?)?;
+                let left = match of.lexpr.as_deref() {
+                    Some(left) => self.number_type(left)?,
+                    None => right,
+                };
+                wider(left, right)
+            }
+            NodeEnum::CaseExpr(case) => {
+                let mut found = case.defresult.as_deref().map(|it| self.number_type(it));
+                for when in &case.args {
+                    let Some(NodeEnum::CaseWhen(when)) = &when.node else { return None };
+                    let next = self.number_type(when.result.as_deref()?);
+                    found = Some(match found {
+                        None => next,
+                        Some(found) => wider(found?, next?),
+                    });
+                }
+                found?
+            }
+            NodeEnum::CoalesceExpr(of) => {
+                let mut types = of.args.iter().map(|argument| self.number_type(argument));
+                let first = types.next()??;
+                types.try_fold(first, |found, next| wider(found, next?))
+            }
+            _ => None,
+        }
+    }
+
+    /// The nodes' query and the final one.
+    fn finish(&self, select: &SelectStmt, mut outer: SelectStmt) -> Result<Partial, Refusal> {
+        let inner = SelectStmt {
+            from_clause: select.from_clause.clone(),
+            where_clause: select.where_clause.clone(),
+            limit_option: pg_query::protobuf::LimitOption::Default.into(),
+            op: select.op,
+            ..SelectStmt::default()
+        };
+        let mut inner =
+            NodeEnum::SelectStmt(Box::new(SelectStmt { target_list: vec![target("1")?], ..inner }));
+        unqualify(&mut inner, &|_| true);
+        let from = deparse(&inner)?;
+        let from = from.strip_prefix("SELECT 1").unwrap_or_default();
+        let columns: Vec<_> = self.columns.iter().map(|column| column.text.as_str()).collect();
+        // By their places: a constant could not stand there.
+        let groups: Vec<_> = (1..=self.groups.len()).map(|place| place.to_string()).collect();
+        let by = match groups.is_empty() {
+            true => String::new(),
+            false => format!(" GROUP BY {}", groups.join(", ")),
+        };
+        let base = format!("SELECT {}{from}{by}", columns.join(", "));
+        let names: Vec<_> = (1..=columns.len()).map(|place| format!("c{place}")).collect();
+        let names = names.join(", ");
+        let values: Vec<_> = (1..).zip(&self.columns).map(|(at, of)| travelling(at, of)).collect();
+        let types = (1..=columns.len())
+            .map(|place| format!("pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid"));
+        let asked: Vec<_> = values.into_iter().chain(types).collect();
+        let select = format!("SELECT {} FROM ({base}) AS tutti_f ({names})", asked.join(", "));
+        let arrays: Vec<_> = (1..=columns.len())
+            .map(|place| {
+                format!(
+                    "pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c{place}) FROM tutti_z), \
+                     'tutti:gap:{}'))",
+                    place - 1
+                )
+            })
+            .collect();
+        let frame = super::gather::parse_select(&format!(
+            "WITH tutti_z ({names}) AS ({base} LIMIT 0) \
+             SELECT 1 FROM ROWS FROM ({}) AS tutti_f ({names})",
+            arrays.join(", ")
+        ))?;
+        outer.with_clause = frame.with_clause;
+        outer.from_clause = frame.from_clause;
+        let statement = cut(&deparse(&NodeEnum::SelectStmt(Box::new(outer)))?)?;
+        let expected = self.columns.iter().map(|column| column.expected).collect();
+        Ok(Partial { select, expected, statement })
+    }
+}
+
+/// The type of both together, as PostgreSQL computes with them.
+fn wider(one: u32, other: u32) -> Option<u32> {
+    const ORDER: [u32; 4] = [INT2, INT4, INT8, NUMERIC];
+    ORDER.into_iter().rev().find(|it| [one, other].contains(it))
+}
+
+/// A value as text that any session reads alike. (`text` of these is what they are written as.)
+fn travelling(place: usize, column: &Column) -> String {
+    if column.expected.is_some() {
+        return format!("tutti_f.c{place}::pg_catalog.text");
+    }
+    const AS_TEXT: &str = "{16,19,20,21,23,25,1043,1700,2950}";
+    format!(
+        "CASE WHEN pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid OPERATOR(pg_catalog.=) \
+         ANY ('{AS_TEXT}'::pg_catalog.oid[]) THEN tutti_f.c{place}::pg_catalog.text \
+         ELSE tutti.value_output(tutti_f.c{place}) END"
+    )
+}
+
+/// An expression's text on a node.
+fn on_node(node: &Node) -> Result<String, Refusal> {
+    let mut node = node.clone();
+    if let Some(node) = &mut node.node {
+        unqualify(node, &|_| true);
+    }
+    deparse_expression(&node)
+}
+
+/// A column of the parts.
+fn column(place: usize) -> Node {
+    reference_to(&["tutti_f", &format!("c{place}")])
+}
+
+fn reference_to(names: &[&str]) -> Node {
+    let fields = names.iter().map(|name| word(name)).collect();
+    Node { node: Some(NodeEnum::ColumnRef(ColumnRef { fields, location: -1 })) }
+}
+
+fn word(name: &str) -> Node {
+    let sval = name.to_owned();
+    Node { node: Some(NodeEnum::String(pg_query::protobuf::String { sval })) }
+}
+
+fn target(value: &str) -> Result<Node, Refusal> {
+    let val = Some(Box::new(super::gather::expression(value)?));
+    Ok(Node {
+        node: Some(NodeEnum::ResTarget(Box::new(ResTarget { val, ..ResTarget::default() }))),
+    })
+}
+
+fn is_star(target: &Node) -> bool {
+    let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
+    match target.val.as_ref().and_then(|value| value.node.as_ref()) {
+        Some(NodeEnum::ColumnRef(reference)) => {
+            reference.fields.iter().any(|field| matches!(field.node, Some(NodeEnum::AStar(_))))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an entry of ORDER BY means an output by its number or by its name.
+fn names_output(select: &SelectStmt, by: &Node) -> bool {
+    match &by.node {
+        Some(NodeEnum::AConst(_)) => true,
+        Some(NodeEnum::ColumnRef(reference)) => match &reference.fields[..] {
+            [name] => {
+                let name = string(name).unwrap_or_default();
+                select.target_list.iter().any(|target| match &target.node {
+                    Some(NodeEnum::ResTarget(target)) if target.name.is_empty() => {
+                        let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+                        value.is_some_and(|value| output_names::figure(value) == name)
+                    }
+                    Some(NodeEnum::ResTarget(target)) => target.name == name,
+                    _ => false,
+                })
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,184 @@
+//! ORDER BY … LIMIT over one table: the first rows of all are among the first rows of each node.
+//!
+//! Owns: when that is so, and how each node is asked for its first rows. Never: says which are the first of all; the
+//! final statement orders and counts what was collected once more.
+//! Start reading at [`of`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{LimitOption, Node, SelectStmt, SetOperation, a_const};
+
+use super::analysis::{Analysis, ItemId};
+use super::context::Context;
+use super::own_rows::{concerns_only, split, unqualify};
+use super::sql_text::{deparse, deparse_expression};
+use super::syntax::string;
+use crate::refusal::Refusal;
+
+/// ` ORDER BY … LIMIT …` by which each node gives enough of its rows, if the statement asks for the first rows of one
+/// distributed table and all its conditions are met where these are.
+pub(super) fn of(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Option<String>, Refusal> {
+    let NodeEnum::SelectStmt(select) = tree else { return Ok(None) };
+    let ([item], [level]) = (&analysis.items[..], &analysis.queries[..]) else { return Ok(None) };
+    let reduces = level.has_distinct
+        || level.has_windows
+        || level.has_aggregates
+        || level.has_grouping
+        || level.has_row_makers
+        || level.set.is_some();
+    if reduces || item.distributed().is_none() || !item.linear || item.sampled {
+        return Ok(None);
+    }
+    let here = |node: &Node| concerns_only(node, 0, analysis, context);
+    let mut conditions = Vec::new();
+    if let Some(condition) = level.condition {
+        split(condition, &mut conditions);
+    }
+    if !conditions.into_iter().all(here) {
+        return Ok(None);
+    }
+    let Some(count) = count(select)? else { return Ok(None) };
+    let Some(order) = order(select, 0, analysis, context) else { return Ok(None) };
+    let bare = SelectStmt {
+        sort_clause: order,
+        limit_option: LimitOption::Default.into(),
+        op: SetOperation::SetopNone.into(),
+        ..SelectStmt::default()
+    };
+    let order = deparse(&NodeEnum::SelectStmt(Box::new(bare)))?;
+    let order = order.find(" ORDER BY").map_or("", |at| &order[at..]);
+    Ok(Some(format!("{order} LIMIT {count}")))
+}
+
+/// How many rows are enough, as SQL; `None`: it is not known that less than all are.
+fn count(select: &SelectStmt) -> Result<Option<String>, Refusal> {
+    let Some(count) = select.limit_count.as_deref() else { return Ok(None) };
+    if select.limit_option() == LimitOption::WithTies {
+        return Ok(None);
+    }
+    let offset = select.limit_offset.as_deref();
+    match (constant(count), offset.map_or(Some(0), constant)) {
+        (Some(count), Some(offset)) => {
+            return Ok(count
+                .checked_add(offset)
+                .filter(|sum| 0 <= *sum)
+                .map(|sum| sum.to_string()));
+        }
+        (Some(count), _) if count < 0 => return Ok(None),
+        _ => (),
+    }
+    let mut parts = Vec::new();
+    for part in [Some(count), offset].into_iter().flatten() {
+        if constant(part).is_none() && !is_parameter(part) {
+            return Ok(None);
+        }
+        let text = deparse_expression(part)?;
+        // A parameter is what LIMIT makes of it, whatever is done with it then.
+        parts.push(format!("({text})::pg_catalog.int8::pg_catalog.numeric"));
+    }
+    // What is wrong with a number is told by the final statement, and a missing one counts as no limit.
+    let sum = parts.join(" OPERATOR(pg_catalog.+) ");
+    Ok(Some(format!("LEAST(GREATEST({sum}, 0), {})::pg_catalog.int8", i64::MAX)))
+}
+
+fn constant(node: &Node) -> Option<i64> {
+    match node.node.as_ref()? {
+        NodeEnum::AConst(constant) => match constant.val.as_ref()? {
+            a_const::Val::Ival(number) => Some(number.ival.into()),
+            a_const::Val::Fval(number) => number.fval.parse().ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether it is a parameter, perhaps with a cast.
+fn is_parameter(node: &Node) -> bool {
+    match &node.node {
+        Some(NodeEnum::ParamRef(_)) => true,
+        Some(NodeEnum::TypeCast(cast)) => cast.arg.as_deref().is_some_and(is_parameter),
+        _ => false,
+    }
+}
+
+/// The order, with what outputs stand for in place of their names and numbers.
+fn order(
+    select: &SelectStmt,
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Option<Vec<Node>> {
+    let mut order = select.sort_clause.clone();
+    for part in &mut order {
+        let Some(NodeEnum::SortBy(by)) = &mut part.node else { return None };
+        let value = by.node.as_deref_mut()?;
+        if let Some(output) = output(select, value)? {
+            *value = output.clone();
+        }
+        if !concerns_only(value, item, analysis, context) {
+            return None;
+        }
+        unqualify(value.node.as_mut()?, &|_| true);
+    }
+    Some(order)
+}
+
+/// The output that an entry of ORDER BY means by its number or name, if it means one; `None` where that is not known.
+fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s Node>> {
+    let targets = || {
+        select.target_list.iter().map(|target| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => target.val.as_deref().map(|value| (target, value)),
+            _ => None,
+        })
+    };
+    let name = match by.node.as_ref()? {
+        NodeEnum::AConst(_) => {
+            let number = usize::try_from(constant(by)?).ok()?.checked_sub(1)?;
+            // A star before it stands for several.
+            let before: Option<Vec<_>> = targets().take(number + 1).collect();
+            let before = before?;
+            let is_star = before.iter().any(|(_, value)| is_star(value));
+            return (!is_star).then_some(Some(before.get(number)?.1));
+        }
+        NodeEnum::ColumnRef(reference) => match &reference.fields[..] {
+            [name] => string(name)?,
+            _ => return Some(None),
+        },
+        _ => return Some(None),
+    };
+    let mut found = None;
+    for target in targets() {
+        let (target, value) = target?;
+        if target.name == name {
+            // Two of a name are an error if they are not the same.
+            found = match found {
+                None => Some(value),
+                Some(_) => return None,
+            };
+        }
+    }
+    // One without AS has a column's own name, which means the column either way; what is called after a function or
+    // type is left alone.
+    let is_figured = |(target, value): (&pg_query::protobuf::ResTarget, &Node)| {
+        let of = value.node.as_ref();
+        target.name.is_empty()
+            && !matches!(of, Some(NodeEnum::ColumnRef(_)))
+            && of.is_some_and(|of| super::output_names::figure(of) == name)
+    };
+    if targets().flatten().any(|(target, value)| is_figured((target, value))) {
+        return None;
+    }
+    Some(found)
+}
+
+fn is_star(value: &Node) -> bool {
+    match &value.node {
+        Some(NodeEnum::ColumnRef(reference)) => {
+            reference.fields.iter().any(|field| matches!(field.node, Some(NodeEnum::AStar(_))))
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,121 @@
+-- Aggregates that nodes compute of their own rows, and the first rows of each node: what is put together is what one
+-- server says, with its types, collations and spaces.
+--! distribution apart: pt HASH (k); p2 HASH (k); pr REPLICATED
+--! distribution mixed: pt HASH (k); p2 REPLICATED; pr HASH (id)
+--! distribution replicated: pt REPLICATED; p2 REPLICATED; pr REPLICATED
+
+CREATE TABLE pt (k int PRIMARY KEY, i int, s smallint, b bigint, n numeric, m numeric(10, 3), f float8, t text, c text COLLATE "C",
+    v varchar(8), p char(6), d date, z timestamptz, o bool, u uuid, iv interval, y bytea, ar int[], j jsonb);
+CREATE TABLE p2 (k int PRIMARY KEY, x int, w text);
+CREATE TABLE pr (id int PRIMARY KEY, name text);
+INSERT INTO pt SELECT k, nullif(k % 7, 6) - 3, nullif(k % 5, 4), (k % 3) * 1099511627776, nullif(k, 9) / 7.0, k % 11 / 8.0,
+    k % 4 / 2.0, (ARRAY['a', 'B', 'b', 'Z', 'z z', '', 'NULL', '"q"', E'\\x', '{a,b}', NULL])[k % 11 + 1],
+    (ARRAY['a', 'B', 'b', 'Z', NULL])[k % 5 + 1], 'v' || k % 3, 'p' || repeat(' ', k % 3), date '2024-01-30' + k % 4,
+    timestamptz '2024-03-31 00:30:00+00' + k % 3 * interval '1 hour', nullif(k % 3, 2) = 1,
+    ('00000000-0000-0000-0000-00000000000' || k % 4)::uuid, (k % 3) * interval '1 mon -2 days', decode(lpad((k % 3)::text, 2, '0'), 'hex'),
+    ARRAY[k % 2, NULL], jsonb_build_object('a', k % 2) FROM generate_series(1, 200) k;
+INSERT INTO p2 SELECT k, k % 4, 'w' || k % 3 FROM generate_series(1, 200, 2) k;
+INSERT INTO pr SELECT k, 'n' || k FROM generate_series(-4, 4) k;
+
+SELECT count(*), count(i), sum(i), sum(s), sum(b), sum(n), sum(m), avg(i), avg(s), avg(b), avg(n), avg(m) FROM pt;
+SELECT min(i), max(s), min(b), max(n), min(m), max(f), min(t), max(c), min(v), max(p), min(d), max(z), min(iv), max(ar) FROM pt;
+SELECT bool_and(o), bool_or(o), every(o IS NULL), bit_and(i), bit_or(s) FROM pt;
+SELECT count(*) FILTER (WHERE o), sum(i) FILTER (WHERE i > 0), avg(n) FILTER (WHERE NOT o), max(t) FILTER (WHERE false) FROM pt;
+SELECT t, count(*), sum(i) FROM pt GROUP BY t ORDER BY t;
+SELECT c, count(*), avg(b) FROM pt GROUP BY c ORDER BY c;
+SELECT c AS t, count(*) FROM pt GROUP BY c ORDER BY t DESC NULLS LAST LIMIT 3;
+SELECT v, p, m, count(*) FROM pt GROUP BY v, p, m ORDER BY v, m, p LIMIT 9 OFFSET 2;
+SELECT q.w, max(q.m) FROM (SELECT v AS w, m FROM pt) q GROUP BY q.w ORDER BY 1;
+SELECT p || '|', max(p) || '|' FROM pt GROUP BY p ORDER BY 1;
+SELECT d, z, u, iv, y, count(*) FROM pt GROUP BY d, z, u, iv, y ORDER BY 1, 2, 3, 4, 5;
+SELECT ar, count(*) FROM pt GROUP BY ar ORDER BY ar;
+SELECT ar, count(*) FROM pt WHERE false GROUP BY ar;
+SELECT min(ar), count(*) FROM pt WHERE false;
+SELECT min(ar) FROM pt WHERE false GROUP BY i;
+SELECT j, count(*) FROM pt GROUP BY j ORDER BY j;
+SELECT upper(t), i % 2 = 0, count(*) FROM pt GROUP BY upper(t), 2 ORDER BY 1, 2;
+SELECT date_trunc('month', z) AS month, sum(m * n) FROM pt GROUP BY month ORDER BY month;
+SELECT k % 3 AS t, count(*) FROM pt GROUP BY t ORDER BY 1, 2;
+SELECT t AS k, count(*) FROM pt GROUP BY k ORDER BY 1, 2 LIMIT 5;
+SELECT i + 1, -(i + 1), (i + 1)::text || count(*) FROM pt GROUP BY i + 1 ORDER BY i + 1;
+SELECT i FROM pt GROUP BY i HAVING count(*) > 30 AND sum(b) IS NOT NULL ORDER BY sum(k), i;
+SELECT DISTINCT count(*) FROM pt GROUP BY i ORDER BY 1;
+SELECT 1 FROM pt HAVING count(*) > 3;
+SELECT 'x', NULL, count(*) FROM pt GROUP BY 1;
+SELECT sum(i + s), sum(i * 2.5), sum(CASE WHEN o THEN i ELSE s END), sum(coalesce(i, 0)), avg(b - 1), sum(-i), sum(1) FROM pt;
+SELECT sum(b), sum(b * b) FROM pt;
+SELECT sum(9223372036854775807) FROM pt;
+SELECT sum((i + 4)::bigint * 1000000000000000000) FROM pt;
+SELECT sum(length(t)), avg(abs(i)), sum(iv), count(DISTINCT i), array_agg(k ORDER BY k) FILTER (WHERE k < 4) FROM pt;
+SELECT coalesce(sum(i), 0) / nullif(count(*), 0), CASE WHEN bool_or(o) THEN max(d) END FROM pt WHERE k > 500;
+SELECT x, count(*), sum(i) FROM pt JOIN p2 USING (k) GROUP BY x ORDER BY x;
+SELECT x, w, count(t), max(n) FROM pt LEFT JOIN p2 USING (k) GROUP BY w, x ORDER BY 1, 2;
+SELECT w, count(i), count(p2.k) FROM p2 LEFT JOIN pt ON pt.k = p2.k GROUP BY w ORDER BY w;
+SELECT name, count(*), avg(s) FROM pt JOIN pr ON pr.id = pt.i GROUP BY name ORDER BY name;
+SELECT name, count(pt.k) FROM pr LEFT JOIN pt ON pr.id = pt.i GROUP BY name ORDER BY name;
+SELECT count(*), min(a.k) FROM pt a JOIN pt b ON a.k = b.k WHERE b.i > 0;
+SELECT count(*) FROM pt a JOIN pt b ON a.i = b.s;
+SELECT i, count(*) FROM pt WHERE i IN (SELECT id FROM pr WHERE name > 'n1') GROUP BY i ORDER BY i;
+SELECT i, count(*) FROM pt WHERE EXISTS (SELECT FROM p2 WHERE p2.k = pt.k) GROUP BY i ORDER BY i;
+SELECT x, max(n) FROM (SELECT pt.i AS x, pt.n FROM pt WHERE o) q GROUP BY x ORDER BY x;
+SELECT x.i, sum(x.n) FROM (SELECT i, count(*) AS n FROM pt GROUP BY i, k) x GROUP BY x.i ORDER BY 1;
+SELECT i, count(*), (SELECT max(id) FROM pr) FROM pt GROUP BY i ORDER BY i;
+SELECT i, count(*), sum(count(*)) OVER (ORDER BY i) FROM pt GROUP BY i ORDER BY i;
+SELECT k, t, count(*) FROM pt GROUP BY k ORDER BY k LIMIT 3;
+CREATE VIEW pv AS SELECT i, count(*) AS n, max(c) AS c FROM pt GROUP BY i;
+SELECT * FROM pv ORDER BY i;
+SELECT max(n), min(c) FROM pv;
+DROP VIEW pv;
+INSERT INTO p2 SELECT 1000 + count(*), min(i), max(t) FROM pt;
+SELECT * FROM p2 WHERE k > 999;
+BEGIN;
+UPDATE pt SET i = 5 WHERE k <= 10;
+SELECT i, count(*) FROM pt GROUP BY i ORDER BY i;
+ROLLBACK;
+SET timezone = 'Asia/Kolkata';
+SET datestyle = 'German';
+SET intervalstyle = sql_standard;
+SET extra_float_digits = -3;
+SET bytea_output = 'escape';
+SELECT max(z), min(d), max(iv), max(f / 3), count(*) FROM pt;
+SELECT f / 3, y, count(*) FROM pt GROUP BY 1, 2 ORDER BY 1, 2;
+RESET timezone;
+RESET datestyle;
+RESET intervalstyle;
+RESET extra_float_digits;
+RESET bytea_output;
+
+SELECT * FROM pt ORDER BY k LIMIT 3;
+SELECT k, t FROM pt ORDER BY t DESC NULLS LAST, k LIMIT 5 OFFSET 3;
+SELECT k AS i, i AS k FROM pt ORDER BY k, i LIMIT 4;
+SELECT i + s AS n, k FROM pt ORDER BY n NULLS FIRST, 2 DESC LIMIT 6;
+SELECT upper(t) AS c, k FROM pt ORDER BY c, k LIMIT 6;
+SELECT c, k FROM pt ORDER BY c, k LIMIT 6;
+SELECT k FROM pt WHERE i > 0 AND t < 'b' ORDER BY n DESC, k LIMIT 4;
+SELECT k FROM pt WHERE i IN (SELECT id FROM pr) ORDER BY k DESC LIMIT 4;
+SELECT k FROM pt ORDER BY k LIMIT 0;
+SELECT k FROM pt ORDER BY k OFFSET 195;
+SELECT k FROM pt ORDER BY k LIMIT ALL OFFSET 197;
+SELECT k FROM pt ORDER BY k LIMIT NULL OFFSET 197;
+SELECT k FROM pt ORDER BY k LIMIT 9223372036854775807 OFFSET 197;
+SELECT i FROM pt WHERE k < 30 ORDER BY i FETCH FIRST 2 ROWS WITH TIES;
+SELECT k FROM pt ORDER BY k LIMIT -1;
+SELECT k FROM pt ORDER BY k LIMIT 2 OFFSET -1;
+SELECT t, t FROM pt ORDER BY t NULLS FIRST, k LIMIT 3;
+SELECT t AS a, c AS a FROM pt ORDER BY a LIMIT 3;
+SELECT q.k FROM pt q ORDER BY q.k % 10, public.q.k LIMIT 3;
+SELECT q.k FROM pt AS q (k) ORDER BY q.k % 10, q.k LIMIT 3;
+SELECT pt.k FROM public.pt ORDER BY public.pt.k DESC LIMIT 2;
+SELECT sum(k) FROM (SELECT k FROM pt ORDER BY k DESC LIMIT 10) x;
+SELECT k FROM pt ORDER BY p USING ~<~, k LIMIT 3;
+SELECT k FROM pt ORDER BY t COLLATE "C", k LIMIT 7;
+PREPARE top (int, int) AS SELECT k, t FROM pt WHERE k > $1 ORDER BY k LIMIT $2;
+EXECUTE top (5, 3);
+EXECUTE top (5, NULL) ;
+PREPARE page (bigint, bigint) AS SELECT k FROM pt ORDER BY k LIMIT $1 OFFSET $2;
+EXECUTE page (3, 4);
+EXECUTE page (NULL, 197);
+EXECUTE page (9223372036854775807, 198);
+PREPARE parts (int) AS SELECT i, count(*) + $1, sum(i) FROM pt WHERE k > $1 GROUP BY i HAVING count(*) > $1 ORDER BY i;
+EXECUTE parts (3);
+DEALLOCATE ALL;
