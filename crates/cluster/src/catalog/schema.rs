@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SHAPE: u32 = 28;
+pub const SHAPE: u32 = 29;
 
 /// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -58,7 +58,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 28) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 29) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -388,7 +388,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.end_warrants TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 28;
+UPDATE tutti.secret SET shape = 29;
 "
 );
 
@@ -444,6 +444,20 @@ mod tests {
     fn the_schema_says_its_own_version() {
         assert!(CREATE_SCHEMA.contains(&format!("SET shape = {SHAPE};")));
         assert!(CREATE_SCHEMA.contains(&format!("s.shape OPERATOR(pg_catalog.>) {SHAPE})")));
+    }
+
+    /// A gateway brings to its shape what an earlier one has made, and nothing that has the same number.
+    #[test]
+    fn another_schema_has_another_version() {
+        // FNV-1a (Fowler, Noll, Vo), of 64 bits.
+        let print = CREATE_SCHEMA.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        assert_eq!(
+            (SHAPE, format!("{print:016x}")),
+            (29, "10f059c576ee86de".to_owned()),
+            "the schema has changed: increment SHAPE, where it stands in the SQL too, and put both here"
+        );
     }
 
     #[test]
