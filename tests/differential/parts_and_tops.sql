@@ -72,6 +72,26 @@ BEGIN;
 UPDATE pt SET i = 5 WHERE k <= 10;
 SELECT i, count(*) FROM pt GROUP BY i ORDER BY i;
 ROLLBACK;
+SELECT v, count(*) FROM (SELECT v FROM pt UNION ALL SELECT w FROM p2) q GROUP BY v ORDER BY v;
+SELECT m, count(*) FROM (SELECT m FROM pt UNION ALL SELECT n FROM pt) q GROUP BY m ORDER BY m LIMIT 5;
+SELECT m::numeric(4, 1), v::varchar(1), coalesce(p, 'x'), count(*) FROM pt GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+SELECT coalesce(m, 0), ARRAY[v], v || p FROM pt GROUP BY m, v, p ORDER BY 1, 2, 3;
+SELECT DISTINCT pt.v FROM pt GROUP BY v, i ORDER BY pt.v;
+SELECT i, max(100 / i) FROM pt GROUP BY i HAVING i <> 0 AND count(*) > 1 ORDER BY i;
+SELECT max(1 / (k - 1)) FROM pt LIMIT 0;
+SELECT max(1 / (k - 1)) FROM pt HAVING false;
+SELECT t COLLATE "C" < c, count(*) FROM pt GROUP BY t COLLATE "C", c ORDER BY 1, 2;
+SELECT max(t COLLATE "C") < 'b' FROM pt;
+SELECT pt.count FROM pt;
+SELECT count(*) FROM pt GROUP BY 'pt'::regclass::oid;
+SELECT count(*) FROM pt GROUP BY current_setting('port') IS NULL, 'now'::date IS NULL;
+SELECT count(*) FROM pt GROUP BY ('n' || 'ow')::timestamptz;
+SELECT z::date, d::timestamp, count(*) FROM pt GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT min(inet_server_port()) = max(inet_server_port()) FROM pt;
+SET array_nulls = off;
+SELECT nullif(t, 'a'), count(*) FROM pt GROUP BY 1 ORDER BY 1, 2;
+SELECT max(i) FILTER (WHERE false), max(t) FILTER (WHERE false) FROM pt;
+RESET array_nulls;
 SET timezone = 'Asia/Kolkata';
 SET datestyle = 'German';
 SET intervalstyle = sql_standard;
@@ -119,3 +139,18 @@ EXECUTE page (9223372036854775807, 198);
 PREPARE parts (int) AS SELECT i, count(*) + $1, sum(i) FROM pt WHERE k > $1 GROUP BY i HAVING count(*) > $1 ORDER BY i;
 EXECUTE parts (3);
 DEALLOCATE ALL;
+
+-- bind: NULL
+SELECT k FROM pt WHERE k < 9 ORDER BY k LIMIT $1;
+-- bind: 3 | NULL
+SELECT k FROM pt ORDER BY k LIMIT $1 OFFSET $2;
+-- bind: 3 | 4
+SELECT k FROM pt ORDER BY t, k LIMIT $1 OFFSET $2;
+-- bind: 2 | x
+SELECT i, count(*), max(t) || $2 FROM pt WHERE k > $1 GROUP BY i HAVING count(*) > $1 ORDER BY i;
+-- rows at a time: 2
+SELECT i, sum(k) FROM pt GROUP BY i ORDER BY i;
+-- refused in apart, mixed: it is what marks gaps
+SELECT t || 'tutti:gap:0', count(*) FROM pt GROUP BY 1;
+-- refused in apart, mixed: it is what marks gaps
+SELECT 'tutti:gap:0', stddev(k) FROM pt;

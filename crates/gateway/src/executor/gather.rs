@@ -92,6 +92,9 @@ impl Executor<'_> {
         let mut arrays: Vec<_> = partial.expected.iter().map(|_| ArrayText::default()).collect();
         for row in said.iter().flatten() {
             let (values, types) = row.split_at(width.min(row.len()));
+            if types.last().and_then(|nulls| nulls.as_deref()) != Some(b"on") {
+                return Ok(None);
+            }
             for ((array, value), (oid, expected)) in
                 arrays.iter_mut().zip(values).zip(types.iter().zip(&partial.expected))
             {

@@ -84,7 +84,8 @@ pub struct Gather {
 /// Aggregates that each node computes of its own rows, to be put together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Partial {
-    /// What every node runs: values as texts that any session reads alike, then the OIDs of their types.
+    /// What every node runs: values as texts that any session reads alike, then the OIDs of their types, then the
+    /// session's `array_nulls`.
     pub select: String,
     /// Per value, the type that it must have, if not any.
     pub expected: Vec<Option<u32>>,

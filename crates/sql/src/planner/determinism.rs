@@ -60,6 +60,16 @@ const LOCAL_TYPES: [&str; 15] = [
     "regdictionary",
 ];
 
+/// Whether it is the name of a type whose values are a node's own.
+pub(super) fn is_local_type(name: &str) -> bool {
+    LOCAL_TYPES.contains(&name)
+}
+
+/// Whether it is the name of a type whose texts may say now.
+pub(super) fn is_time_type(name: &str) -> bool {
+    TIME_TYPES.contains(&name)
+}
+
 /// Why an expression need not have the same value on every node, as a clause; `None` if it provably has.
 pub(super) fn expression_obstacle(expression: &Node, context: &Context<'_>) -> Option<String> {
     Proof::new(context).node(expression).err()

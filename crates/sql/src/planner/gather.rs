@@ -69,6 +69,9 @@ pub(super) fn build(
     order: &Order<'_>,
     context: &Context<'_>,
 ) -> Result<(Vec<Collect>, Template), Refusal> {
+    if holds_marker(&tree)? {
+        return Err(refuse_marker());
+    }
     refuse_unkeepable(analysis, order)?;
     let lock = take_lock(&mut tree, analysis, order)?;
     let tables = tables(analysis, order);
@@ -90,6 +93,19 @@ pub(super) fn build(
         return Err(Refusal::postgres("XX000", "a gathered statement lost a gap"));
     }
     Ok((collects, template))
+}
+
+/// Whether the statement says itself what marks gaps.
+pub(super) fn holds_marker(tree: &NodeEnum) -> Result<bool, Refusal> {
+    Ok(deparse(tree)?.contains(MARKER))
+}
+
+fn refuse_marker() -> Refusal {
+    Refusal::unsupported(
+        "this statement contains text that Tutti uses itself",
+        "It marks places in rewritten statements.",
+        "Send the text as a parameter.",
+    )
 }
 
 fn rewriter_gap_count(text: &str) -> usize {
@@ -568,13 +584,7 @@ pub(super) fn cut(text: &str) -> Result<Template, Refusal> {
             "now" => pieces.push(Piece::Now),
             index => match index.parse() {
                 Ok(index) => pieces.push(Piece::Rows(index)),
-                Err(_) => {
-                    return Err(Refusal::unsupported(
-                        "this statement contains text that Tutti uses itself",
-                        "It marks places in rewritten statements.",
-                        "Send the text as a parameter.",
-                    ));
-                }
+                Err(_) => return Err(refuse_marker()),
             },
         }
         rest = &tail[end + 1..];

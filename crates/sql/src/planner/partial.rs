@@ -8,21 +8,42 @@
 //! `SELECT c1, sum(c2) FROM <what they said> AS f (c1, c2) GROUP BY c1`. The final statement knows the types and
 //! collations of `c1` and `c2` from the nodes' query itself, which it has once more, and does not run.
 
+use std::mem::Discriminant;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
-use super::analysis::{Analysis, ColumnId, Source};
+use super::analysis::{Analysis, Source};
 use super::context::Context;
+use super::current_time::says_now;
+use super::determinism::{is_local_type, is_time_type};
 use super::functions::is_built_in;
-use super::gather::cut;
-use super::own_rows::unqualify;
+use super::gather::{cut, expression, holds_marker, parse_select};
+use super::own_rows::{split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{name_of, string};
 use super::{output_names, printed, scatter};
+use crate::catalog::Volatility;
 use crate::plan::Partial;
 use crate::refusal::Refusal;
 use crate::walk;
 
+/// Functions that depend on settings of the session, which all nodes have alike, and on nothing of the server.
+const OF_THE_SESSION: [&str; 11] = [
+    "age",
+    "concat",
+    "concat_ws",
+    "date_part",
+    "date_trunc",
+    "extract",
+    "format",
+    "timezone",
+    "to_char",
+    "to_date",
+    "to_timestamp",
+];
+/// A node says as many values as types, and no more than 1,664 (`MaxTupleAttributeNumber`).
+const COLUMNS_MAX: usize = 800;
 const INT2: u32 = 21;
 const INT4: u32 = 23;
 const INT8: u32 = 20;
@@ -58,13 +79,27 @@ pub(super) fn of(
         || printed::is_hidden(context.scope)
         || context.collects_replicated
         || analysis.items.iter().any(|item| item.sampled)
+        || has_namesakes(analysis)
+        || is_nothing(select.limit_count.as_deref())
+        // What is said of a value's order is not said of the column that has it.
+        || select.group_clause.iter().chain(&select.target_list).chain(&select.sort_clause).any(collates)
+        || select.having_clause.as_deref().is_some_and(collates)
         || scatter::obstacle_before_grouping(analysis).is_some()
+        || holds_marker(tree)?
     {
         return Ok(None);
     }
-    let mut parts = Parts { analysis, context, groups: Vec::new(), columns: Vec::new() };
+    let mut parts = Parts {
+        analysis,
+        context,
+        groups: Vec::new(),
+        kinds: Vec::new(),
+        declared: Vec::new(),
+        columns: Vec::new(),
+        conditions: Vec::new(),
+    };
     let Some(outer) = parts.split(select)? else { return Ok(None) };
-    if parts.columns.is_empty() {
+    if parts.columns.is_empty() || COLUMNS_MAX < parts.columns.len() {
         return Ok(None);
     }
     parts.finish(select, outer).map(Some)
@@ -83,7 +118,13 @@ struct Parts<'p, 'a> {
     context: &'p Context<'a>,
     /// The expressions of GROUP BY, as they are compared, in order: the first columns.
     groups: Vec<String>,
+    /// What kind of expressions they are, and how large.
+    kinds: Vec<(Discriminant<NodeEnum>, usize)>,
+    /// What their values are declared to be, where that says more than the type.
+    declared: Vec<Option<String>>,
     columns: Vec<Column>,
+    /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
+    conditions: Vec<String>,
 }
 
 /// What aggregates are put together by.
@@ -111,8 +152,15 @@ impl Parts<'_, '_> {
         for group in &select.group_clause {
             let Some(group) = self.grouped(select, group) else { return Ok(None) };
             let Some(compared) = self.compared(group) else { return Ok(None) };
+            let Some(declared) = self.declared(group) else { return Ok(None) };
+            if !self.is_alike(group) {
+                return Ok(None);
+            }
             if !self.groups.contains(&compared) {
                 self.groups.push(compared);
+                self.declared.push(declared);
+                let kind = group.node.as_ref().map(std::mem::discriminant);
+                self.kinds.extend(kind.map(|kind| (kind, size(group))));
                 let text = on_node(group)?;
                 self.columns.push(Column { text, expected: None });
             }
@@ -135,19 +183,26 @@ impl Parts<'_, '_> {
                 let Some(node) = &value.node else { return Ok(None) };
                 output_names::figure(node).clone_into(&mut target.name);
             }
-            if !self.rewrite_whole(value)? {
+            if !self.rewrite(value)? {
                 return Ok(None);
             }
         }
-        if let Some(having) = outer.having_clause.as_deref_mut()
-            && !self.rewrite(having)?
-        {
-            return Ok(None);
+        if let Some(having) = outer.having_clause.as_deref_mut() {
+            let mut conditions = Vec::new();
+            split(having, &mut conditions);
+            for condition in conditions {
+                if !self.aggregates(condition) && self.is_alike(condition) {
+                    self.conditions.push(on_node(condition)?);
+                }
+            }
+            if !self.rewrite(having)? {
+                return Ok(None);
+            }
         }
         for part in &mut outer.sort_clause {
             let Some(NodeEnum::SortBy(by)) = &mut part.node else { return Ok(None) };
             let Some(value) = by.node.as_deref_mut() else { return Ok(None) };
-            if !names_output(select, value) && !self.rewrite_whole(value)? {
+            if !names_output(select, value) && !self.rewrite(value)? {
                 return Ok(None);
             }
         }
@@ -155,15 +210,47 @@ impl Parts<'_, '_> {
         Ok(Some(outer))
     }
 
-    /// The declared type of a column that is an output by itself, where clients are told more of it than its name.
-    fn declared(&self, value: &Node) -> Option<String> {
-        let Some(NodeEnum::ColumnRef(reference)) = &value.node else { return None };
-        let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
-        let (found, None) = (uses.next()?, uses.next()) else { return None };
-        let (relation, place) =
-            self.analysis.base(ColumnId { item: found.item, column: found.column? })?;
-        let column = relation.columns.get(place)?;
-        (column.type_modifier != -1).then(|| column.declared_type.clone())
+    /// How a group's values are declared; `None`: it is not known what clients are told of them, or what they would
+    /// be compared by.
+    fn declared(&self, group: &Node) -> Option<Option<String>> {
+        match group.node.as_ref()? {
+            NodeEnum::ColumnRef(reference) => {
+                let mut uses =
+                    self.analysis.uses.iter().filter(|of| of.location == reference.location);
+                let (found, None) = (uses.next()?, uses.next()) else { return None };
+                let Source::Table { relation, .. } = self.analysis.items[found.item].source else {
+                    return None;
+                };
+                let column = relation.columns.get(found.column?)?;
+                Some((column.type_modifier != -1).then(|| column.declared_type.clone()))
+            }
+            // These have no length or precision.
+            NodeEnum::FuncCall(_)
+            | NodeEnum::AConst(_)
+            | NodeEnum::BoolExpr(_)
+            | NodeEnum::NullTest(_)
+            | NodeEnum::BooleanTest(_) => Some(None),
+            NodeEnum::AExpr(of) => {
+                let has_none = of.kind() != pg_query::protobuf::AExprKind::AexprNullif;
+                has_none.then_some(None)
+            }
+            NodeEnum::TypeCast(cast) => {
+                let name = cast.type_name.as_ref()?;
+                (name.typmods.is_empty() && name.array_bounds.is_empty()).then_some(None)
+            }
+            _ => None,
+        }
+    }
+
+    /// A group's column in the final query, as what it is declared to be.
+    fn group_column(&self, group: usize) -> Result<Node, Refusal> {
+        match &self.declared[group] {
+            Some(declared) => {
+                let text = format!("CAST(tutti_f.c{} AS {declared})", group + 1);
+                expression(&text)
+            }
+            None => Ok(column(group + 1)),
+        }
     }
 
     /// The expression that an entry of GROUP BY means.
@@ -234,19 +321,6 @@ impl Parts<'_, '_> {
         }
     }
 
-    /// The same as [`Self::rewrite`] for an output, or what orders by one, which keeps its declared type.
-    fn rewrite_whole(&mut self, value: &mut Node) -> Result<bool, Refusal> {
-        let declared = self.declared(value);
-        if !self.rewrite(value)? {
-            return Ok(false);
-        }
-        if let Some(declared) = declared {
-            let text = format!("CAST({} AS {declared})", deparse_expression(value)?);
-            *value = super::gather::expression(&text)?;
-        }
-        Ok(true)
-    }
-
     /// Replaces groups and aggregates by columns of the parts. Whether nothing else is left that needs rows.
     fn rewrite(&mut self, node: &mut Node) -> Result<bool, Refusal> {
         if let Some(NodeEnum::FuncCall(call)) = &node.node
@@ -256,11 +330,11 @@ impl Parts<'_, '_> {
             *node = put;
             return Ok(true);
         }
-        if !matches!(node.node, Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_)))
+        if self.may_be_group(node)
             && let Some(compared) = self.compared(node)
             && let Some(group) = self.groups.iter().position(|group| *group == compared)
         {
-            *node = column(group + 1);
+            *node = self.group_column(group)?;
             return Ok(true);
         }
         let Some(of) = &mut node.node else { return Ok(true) };
@@ -282,6 +356,81 @@ impl Parts<'_, '_> {
         result
     }
 
+    /// Whether it is worth while to compare it with the groups: for a long expression that is not done at every level.
+    fn may_be_group(&self, node: &Node) -> bool {
+        let Some(of) = &node.node else { return false };
+        let kind = std::mem::discriminant(of);
+        !matches!(of, NodeEnum::AConst(_) | NodeEnum::ParamRef(_))
+            && self.kinds.iter().any(|(other, _)| *other == kind)
+            && self.kinds.contains(&(kind, size(node)))
+    }
+
+    /// Whether every node computes the same of the same row: not what a server is called, or how it numbers things.
+    fn is_alike(&self, node: &Node) -> bool {
+        let Some(of) = &node.node else { return true };
+        let here = match of {
+            NodeEnum::FuncCall(call) => {
+                let (schema, name) = name_of(call);
+                let found = self.context.catalog.function(self.context.scope, schema, name);
+                let is_built_in = is_built_in(schema, name, self.context);
+                found.is_some_and(|function| match function.volatility {
+                    Volatility::Immutable => true,
+                    Volatility::Stable => is_built_in && OF_THE_SESSION.contains(&name),
+                    Volatility::Volatile => false,
+                })
+            }
+            NodeEnum::TypeCast(cast) => {
+                let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
+                // A text may say now, to each node at another time.
+                let may_say_now = name.is_some_and(is_time_type)
+                    && !cast.arg.as_deref().is_some_and(|of| self.is_time_or_literal(of));
+                name.is_some_and(|name| !is_local_type(name)) && !may_say_now
+            }
+            NodeEnum::AConst(_) => !says_now(node),
+            _ => true,
+        };
+        let mut all = here;
+        walk::read::children(of, &mut |child| all = all && self.is_alike(child));
+        all
+    }
+
+    fn is_time_or_literal(&self, node: &Node) -> bool {
+        /// date, time, timestamp, timestamptz, timetz.
+        const TIMES: [u32; 5] = [1082, 1083, 1114, 1184, 1266];
+        match &node.node {
+            Some(NodeEnum::AConst(_)) => true,
+            Some(NodeEnum::ColumnRef(reference)) => {
+                self.type_of_column(reference).is_some_and(|oid| TIMES.contains(&oid))
+            }
+            _ => false,
+        }
+    }
+
+    /// The type of a table's own column.
+    fn type_of_column(&self, reference: &ColumnRef) -> Option<u32> {
+        let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
+        let (found, None) = (uses.next()?, uses.next()) else { return None };
+        match self.analysis.items[found.item].source {
+            Source::Table { relation, .. } => Some(relation.columns.get(found.column?)?.type_oid),
+            Source::Query(_) | Source::Opaque => None,
+        }
+    }
+
+    /// Whether an aggregate, or what may be one, is below.
+    fn aggregates(&self, node: &Node) -> bool {
+        let Some(of) = &node.node else { return false };
+        let mut found = match of {
+            NodeEnum::FuncCall(call) => self.is_aggregate(call),
+            NodeEnum::GroupingFunc(_)
+            | NodeEnum::JsonArrayAgg(_)
+            | NodeEnum::JsonObjectAgg(_)
+            | NodeEnum::SubLink(_) => true,
+            _ => false,
+        };
+        walk::read::children(of, &mut |child| found = found || self.aggregates(child));
+        found
+    }
+
     fn is_aggregate(&self, call: &FuncCall) -> bool {
         let (schema, name) = name_of(call);
         let found = self.context.catalog.function(self.context.scope, schema, name);
@@ -300,6 +449,9 @@ impl Parts<'_, '_> {
             return Ok(None);
         }
         let Some(putting) = putting(name) else { return Ok(None) };
+        if !call.args.iter().chain(call.agg_filter.as_deref()).all(|it| self.is_alike(it)) {
+            return Ok(None);
+        }
         if self.context.catalog.functions.values().any(|of| of.contains_key(name)) {
             // Of which types it means whose cannot be told.
             return Ok(None);
@@ -339,7 +491,7 @@ impl Parts<'_, '_> {
                 }
             }
         };
-        super::gather::expression(&text).map(Some)
+        expression(&text).map(Some)
     }
 
     /// The column that has this part, in a final query.
@@ -360,17 +512,7 @@ impl Parts<'_, '_> {
         use pg_query::protobuf::a_const::Val;
         let is_number = |oid: &u32| [INT2, INT4, INT8, NUMERIC].contains(oid);
         match node.node.as_ref()? {
-            NodeEnum::ColumnRef(reference) => {
-                let mut uses =
-                    self.analysis.uses.iter().filter(|of| of.location == reference.location);
-                let (found, None) = (uses.next()?, uses.next()) else { return None };
-                let place = found.column?;
-                let (relation, place) = match self.analysis.items[found.item].source {
-                    Source::Table { relation, .. } => (relation, place),
-                    Source::Query(_) | Source::Opaque => return None,
-                };
-                Some(relation.columns.get(place)?.type_oid).filter(is_number)
-            }
+            NodeEnum::ColumnRef(reference) => self.type_of_column(reference).filter(is_number),
             NodeEnum::AConst(constant) => match constant.val.as_ref()? {
                 Val::Ival(_) => Some(INT4),
                 Val::Fval(number) if number.fval.parse::<i64>().is_ok() => Some(INT8),
@@ -431,13 +573,19 @@ impl Parts<'_, '_> {
             true => String::new(),
             false => format!(" GROUP BY {}", groups.join(", ")),
         };
-        let base = format!("SELECT {}{from}{by}", columns.join(", "));
+        let having = match self.conditions.is_empty() {
+            true => String::new(),
+            false => format!(" HAVING ({})", self.conditions.join(") AND (")),
+        };
+        let base = format!("SELECT {}{from}{by}{having}", columns.join(", "));
         let names: Vec<_> = (1..=columns.len()).map(|place| format!("c{place}")).collect();
         let names = names.join(", ");
         let values: Vec<_> = (1..).zip(&self.columns).map(|(at, of)| travelling(at, of)).collect();
         let types = (1..=columns.len())
             .map(|place| format!("pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid"));
-        let asked: Vec<_> = values.into_iter().chain(types).collect();
+        // Whether an array's NULL is one to this session.
+        let nulls = "pg_catalog.current_setting('array_nulls')".to_owned();
+        let asked: Vec<_> = values.into_iter().chain(types).chain([nulls]).collect();
         let select = format!("SELECT {} FROM ({base}) AS tutti_f ({names})", asked.join(", "));
         let arrays: Vec<_> = (1..=columns.len())
             .map(|place| {
@@ -448,7 +596,7 @@ impl Parts<'_, '_> {
                 )
             })
             .collect();
-        let frame = super::gather::parse_select(&format!(
+        let frame = parse_select(&format!(
             "WITH tutti_z ({names}) AS ({base} LIMIT 0) \
              SELECT 1 FROM ROWS FROM ({}) AS tutti_f ({names})",
             arrays.join(", ")
@@ -480,6 +628,37 @@ fn travelling(place: usize, column: &Column) -> String {
     )
 }
 
+/// Whether a name means two tables of the query, which tells them apart by their schemas.
+fn has_namesakes(analysis: &Analysis<'_>) -> bool {
+    let names: Vec<_> =
+        analysis.queries[0].items.iter().map(|it| analysis.items[*it].name).collect();
+    names.iter().enumerate().any(|(at, name)| !name.is_empty() && names[..at].contains(name))
+}
+
+/// Whether it is LIMIT 0: then nothing is computed.
+fn is_nothing(count: Option<&Node>) -> bool {
+    use pg_query::protobuf::a_const::Val;
+    let constant = count.and_then(|count| count.node.as_ref());
+    matches!(constant, Some(NodeEnum::AConst(of)) if matches!(&of.val, Some(Val::Ival(number)) if number.ival == 0))
+}
+
+/// How many nodes an expression has.
+fn size(node: &Node) -> usize {
+    let mut all = 1;
+    if let Some(of) = &node.node {
+        walk::read::children(of, &mut |child| all += size(child));
+    }
+    all
+}
+
+/// Whether it says COLLATE somewhere.
+fn collates(node: &Node) -> bool {
+    let Some(of) = &node.node else { return false };
+    let mut found = matches!(of, NodeEnum::CollateClause(_));
+    walk::read::children(of, &mut |child| found = found || collates(child));
+    found
+}
+
 /// An expression's text on a node.
 fn on_node(node: &Node) -> Result<String, Refusal> {
     let mut node = node.clone();
@@ -505,7 +684,7 @@ fn word(name: &str) -> Node {
 }
 
 fn target(value: &str) -> Result<Node, Refusal> {
-    let val = Some(Box::new(super::gather::expression(value)?));
+    let val = Some(Box::new(expression(value)?));
     Ok(Node {
         node: Some(NodeEnum::ResTarget(Box::new(ResTarget { val, ..ResTarget::default() }))),
     })

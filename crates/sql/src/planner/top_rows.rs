@@ -81,7 +81,8 @@ fn count(select: &SelectStmt) -> Result<Option<String>, Refusal> {
     }
     // What is wrong with a number is told by the final statement, and a missing one counts as no limit.
     let sum = parts.join(" OPERATOR(pg_catalog.+) ");
-    Ok(Some(format!("LEAST(GREATEST({sum}, 0), {})::pg_catalog.int8", i64::MAX)))
+    let all = i64::MAX;
+    Ok(Some(format!("LEAST(GREATEST(COALESCE({sum}, {all}), 0), {all})::pg_catalog.int8")))
 }
 
 fn constant(node: &Node) -> Option<i64> {

@@ -141,7 +141,20 @@ impl<'a> Analyser<'a> {
             Meaning::Unknown => {
                 self.analysis.loose_star |= is_star(reference);
                 self.analysis.loose_names.extend(reference.fields.iter().filter_map(string));
+                self.note_attribute(reference);
             }
+        }
+    }
+
+    /// `t.count` is `count(t)` where t has no such column.
+    fn note_attribute(&mut self, reference: &ColumnRef) {
+        let [_, .., name] = &reference.fields[..] else { return };
+        let name = string(name).unwrap_or_default();
+        let function = self.context.catalog.function(self.context.scope, None, name);
+        if let Some(&level) = self.scopes.last() {
+            let level = &mut self.analysis.queries[level];
+            level.has_aggregates |= function.is_some_and(|function| function.aggregate);
+            level.has_row_makers |= function.is_some_and(|function| function.returns_set);
         }
     }
 

@@ -282,7 +282,7 @@ fn gather() {
         "SELECT count(*) FROM orders WHERE total > 3",
         expect![[r#"
             gather on One(Any) Read
-              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid FROM (SELECT count(*) FROM orders WHERE total > 3) AS tutti_f (c1)
+              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT count(*) FROM orders WHERE total > 3) AS tutti_f (c1)
               WITH tutti_z(c1) AS (SELECT count(*) FROM orders WHERE total > 3 LIMIT 0) SELECT COALESCE(pg_catalog.sum(tutti_f.c1), 0)::bigint AS count FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
@@ -290,7 +290,7 @@ fn gather() {
         "SELECT total, count(*) FROM orders GROUP BY total",
         expect![[r#"
             gather on One(Any) Read
-              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid FROM (SELECT total, count(*) FROM orders GROUP BY 1) AS tutti_f (c1, c2)
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT total, count(*) FROM orders GROUP BY 1) AS tutti_f (c1, c2)
               WITH tutti_z(c1, c2) AS (SELECT total, count(*) FROM orders GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS total, COALESCE(pg_catalog.sum(tutti_f.c2), 0)::bigint AS count FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 1>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1
         "#]],
     );
@@ -395,7 +395,7 @@ fn gather() {
         "SELECT max(id) FROM big_orders",
         expect![[r#"
             gather on One(Any) Read
-              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid FROM (SELECT max(id) FROM big_orders) AS tutti_f (c1)
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT max(id) FROM big_orders) AS tutti_f (c1)
               WITH tutti_z(c1) AS (SELECT max(id) FROM big_orders LIMIT 0) SELECT pg_catalog.max(tutti_f.c1) AS max FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
@@ -477,7 +477,7 @@ fn gather() {
         "SELECT $1::int + count(*) FROM customers",
         expect![[r#"
             gather on One(Any) Read
-              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid FROM (SELECT count(*) FROM customers) AS tutti_f (c1)
+              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT count(*) FROM customers) AS tutti_f (c1)
               WITH tutti_z(c1) AS (SELECT count(*) FROM customers LIMIT 0) SELECT $1::int + COALESCE(pg_catalog.sum(tutti_f.c1), 0)::bigint AS "?column?" FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
