@@ -117,7 +117,8 @@ impl Session {
         let is_due = self.pipeline.unchecked.take_if(|unchecked| unchecked == name).is_some();
         if let Err(failure) = self.describe_silently(name).await {
             if is_due {
-                self.tx.statements.remove(name);
+                // Whoever takes its message again finds it; where nobody does, it goes with the rest (`skip_rest`).
+                self.pipeline.unchecked = Some(name.to_owned());
             }
             return Err(failure);
         }
