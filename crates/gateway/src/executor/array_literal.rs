@@ -25,10 +25,7 @@ impl ArrayText {
     /// Appends a row given in composite text form, or another value's text. Returns how many bytes that took.
     pub fn push_composite(&mut self, composite: &str) -> usize {
         let before = self.text.len();
-        if 0 < self.rows {
-            self.text.push(',');
-        }
-        self.rows += 1;
+        self.begin_next();
         self.text.push('"');
         let mut rest = composite;
         while let Some(at) = rest.find(['\\', '"']) {
@@ -44,11 +41,15 @@ impl ArrayText {
 
     /// Appends NULL.
     pub fn push_null(&mut self) {
+        self.begin_next();
+        self.text.push_str("NULL");
+    }
+
+    fn begin_next(&mut self) {
         if 0 < self.rows {
             self.text.push(',');
         }
         self.rows += 1;
-        self.text.push_str("NULL");
     }
 
     /// The text.

@@ -72,14 +72,14 @@ impl Executor<'_> {
     }
 
     /// The final statement over what each node has aggregated, and the call that has the values; `None` if these may
-    /// not travel, for their types' sake, or if the statement takes no parameters.
+    /// not travel, for their types' sake, or if there is no room for them.
     pub(super) async fn fill_partial(
         &mut self,
         partial: &Partial,
         call: &Call,
     ) -> Result<Option<(String, Call)>, Failure> {
         let width = partial.expected.len();
-        if takes_no_parameters(&partial.statement) || !call.can_carry(width) {
+        if !call.can_carry(width) {
             return Ok(None);
         }
         let nodes = self.tx.catalog.nodes.clone();
@@ -114,8 +114,7 @@ impl Executor<'_> {
             }
         }
         let values = arrays.into_iter().map(ArrayText::into_bytes).collect();
-        let now = self.now_for(&partial.statement).await?;
-        let text = fill_template(&partial.statement, call, now.as_deref());
+        let text = fill_template(&partial.statement, call, None);
         let bytes_max = self.travelling_bytes_max();
         Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
     }

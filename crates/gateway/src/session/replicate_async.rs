@@ -304,11 +304,8 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
         let catalog = self.tx.catalog.clone();
         let mut tables = catalog.relations.values().flat_map(|tables| tables.values());
         let is_other = |table: &Arc<Relation>| {
-            let stage = match table.placement {
-                Placement::Async { stage, .. } => Some(stage),
-                _ => None,
-            };
-            table.oid != ended.oid && stage.is_some_and(|stage| stage != Stage::Ending)
+            table.oid != ended.oid
+                && matches!(table.placement, Placement::Async { stage, .. } if stage != Stage::Ending)
         };
         if !tables.any(is_other) {
             // All that carries rows is removed when the last of them has ended, and with it what is on its way. Until

@@ -96,7 +96,7 @@ pub(super) fn build(
 }
 
 /// Whether the statement says itself what marks gaps.
-pub(super) fn holds_marker(tree: &NodeEnum) -> Result<bool, Refusal> {
+fn holds_marker(tree: &NodeEnum) -> Result<bool, Refusal> {
     Ok(deparse(tree)?.contains(MARKER))
 }
 

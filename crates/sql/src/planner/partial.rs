@@ -13,17 +13,17 @@ use std::mem::Discriminant;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
-use super::analysis::{Analysis, Source};
+use super::analysis::{Analysis, ColumnId, Source};
 use super::context::Context;
 use super::current_time::says_now;
 use super::determinism::{is_local_type, is_time_type};
 use super::functions::is_built_in;
-use super::gather::{cut, expression, holds_marker, parse_select};
+use super::gather::{cut, expression, parse_select};
 use super::own_rows::{split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::{name_of, string};
+use super::syntax::{is_star, name_of, string};
 use super::{output_names, printed, scatter};
-use crate::catalog::Volatility;
+use crate::catalog::{Column, Volatility};
 use crate::plan::Partial;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -85,7 +85,6 @@ pub(super) fn of(
         || select.group_clause.iter().chain(&select.target_list).chain(&select.sort_clause).any(collates)
         || select.having_clause.as_deref().is_some_and(collates)
         || scatter::obstacle_before_grouping(analysis).is_some()
-        || holds_marker(tree)?
     {
         return Ok(None);
     }
@@ -106,7 +105,7 @@ pub(super) fn of(
 }
 
 /// A column of what each node says.
-struct Column {
+struct Part {
     /// Its expression on the node.
     text: String,
     /// The type that it must have, if only with one the parts can be put together.
@@ -122,7 +121,7 @@ struct Parts<'p, 'a> {
     kinds: Vec<(Discriminant<NodeEnum>, usize)>,
     /// What their values are declared to be, where that says more than the type.
     declared: Vec<Option<String>>,
-    columns: Vec<Column>,
+    columns: Vec<Part>,
     /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
     conditions: Vec<String>,
 }
@@ -162,7 +161,7 @@ impl Parts<'_, '_> {
                 let kind = group.node.as_ref().map(std::mem::discriminant);
                 self.kinds.extend(kind.map(|kind| (kind, size(group))));
                 let text = on_node(group)?;
-                self.columns.push(Column { text, expected: None });
+                self.columns.push(Part { text, expected: None });
             }
         }
         let mut outer = SelectStmt {
@@ -215,13 +214,7 @@ impl Parts<'_, '_> {
     fn declared(&self, group: &Node) -> Option<Option<String>> {
         match group.node.as_ref()? {
             NodeEnum::ColumnRef(reference) => {
-                let mut uses =
-                    self.analysis.uses.iter().filter(|of| of.location == reference.location);
-                let (found, None) = (uses.next()?, uses.next()) else { return None };
-                let Source::Table { relation, .. } = self.analysis.items[found.item].source else {
-                    return None;
-                };
-                let column = relation.columns.get(found.column?)?;
+                let column = self.column_of_table(reference)?;
                 Some((column.type_modifier != -1).then(|| column.declared_type.clone()))
             }
             // These have no length or precision.
@@ -266,7 +259,7 @@ impl Parts<'_, '_> {
                 };
                 let place = usize::try_from(number.ival).ok()?.checked_sub(1)?;
                 let before = select.target_list.get(..=place)?;
-                (!before.iter().any(is_star)).then_some(())?;
+                (!before.iter().any(is_all)).then_some(())?;
                 value(&before[place])
             }
             // A column comes before an output of its name.
@@ -304,11 +297,8 @@ impl Parts<'_, '_> {
         let Some(of) = &mut node.node else { return true };
         match of {
             NodeEnum::ColumnRef(reference) => {
-                let mut uses =
-                    self.analysis.uses.iter().filter(|of| of.location == reference.location);
-                let (Some(found), None) = (uses.next(), uses.next()) else { return false };
-                let Some(place) = found.column else { return false };
-                let name = format!("tutti column {place} of {}", found.item);
+                let Some(column) = self.meaning(reference) else { return false };
+                let name = format!("tutti column {} of {}", column.column, column.item);
                 *node = reference_to(&[&name]);
                 true
             }
@@ -400,18 +390,24 @@ impl Parts<'_, '_> {
         match &node.node {
             Some(NodeEnum::AConst(_)) => true,
             Some(NodeEnum::ColumnRef(reference)) => {
-                self.type_of_column(reference).is_some_and(|oid| TIMES.contains(&oid))
+                self.column_of_table(reference).is_some_and(|it| TIMES.contains(&it.type_oid))
             }
             _ => false,
         }
     }
 
-    /// The type of a table's own column.
-    fn type_of_column(&self, reference: &ColumnRef) -> Option<u32> {
+    /// The one column that is meant.
+    fn meaning(&self, reference: &ColumnRef) -> Option<ColumnId> {
         let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
         let (found, None) = (uses.next()?, uses.next()) else { return None };
+        Some(ColumnId { item: found.item, column: found.column? })
+    }
+
+    /// The same, if it is a table's own.
+    fn column_of_table(&self, reference: &ColumnRef) -> Option<&Column> {
+        let found = self.meaning(reference)?;
         match self.analysis.items[found.item].source {
-            Source::Table { relation, .. } => Some(relation.columns.get(found.column?)?.type_oid),
+            Source::Table { relation, .. } => relation.columns.get(found.column),
             Source::Query(_) | Source::Opaque => None,
         }
     }
@@ -499,7 +495,7 @@ impl Parts<'_, '_> {
         let found = self.columns.iter().skip(self.groups.len()).position(|it| it.text == text);
         let place = found.map_or_else(
             || {
-                self.columns.push(Column { text, expected });
+                self.columns.push(Part { text, expected });
                 self.columns.len()
             },
             |found| self.groups.len() + found + 1,
@@ -512,7 +508,9 @@ impl Parts<'_, '_> {
         use pg_query::protobuf::a_const::Val;
         let is_number = |oid: &u32| [INT2, INT4, INT8, NUMERIC].contains(oid);
         match node.node.as_ref()? {
-            NodeEnum::ColumnRef(reference) => self.type_of_column(reference).filter(is_number),
+            NodeEnum::ColumnRef(reference) => {
+                self.column_of_table(reference).map(|it| it.type_oid).filter(is_number)
+            }
             NodeEnum::AConst(constant) => match constant.val.as_ref()? {
                 Val::Ival(_) => Some(INT4),
                 Val::Fval(number) if number.fval.parse::<i64>().is_ok() => Some(INT8),
@@ -616,7 +614,7 @@ fn wider(one: u32, other: u32) -> Option<u32> {
 }
 
 /// A value as text that any session reads alike. (`text` of these is what they are written as.)
-fn travelling(place: usize, column: &Column) -> String {
+fn travelling(place: usize, column: &Part) -> String {
     if column.expected.is_some() {
         return format!("tutti_f.c{place}::pg_catalog.text");
     }
@@ -690,14 +688,10 @@ fn target(value: &str) -> Result<Node, Refusal> {
     })
 }
 
-fn is_star(target: &Node) -> bool {
+fn is_all(target: &Node) -> bool {
     let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
-    match target.val.as_ref().and_then(|value| value.node.as_ref()) {
-        Some(NodeEnum::ColumnRef(reference)) => {
-            reference.fields.iter().any(|field| matches!(field.node, Some(NodeEnum::AStar(_))))
-        }
-        _ => false,
-    }
+    let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+    matches!(value, Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
 }
 
 /// Whether an entry of ORDER BY means an output by its number or by its name.

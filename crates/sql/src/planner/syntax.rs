@@ -5,10 +5,16 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    self, AlterTableStmt, AlterTableType, ColumnDef, DefElem, FuncCall, Node, SelectStmt, a_const,
+    self, AlterTableStmt, AlterTableType, ColumnDef, ColumnRef, DefElem, FuncCall, Node,
+    SelectStmt, a_const,
 };
 
 use crate::walk;
+
+/// Whether it stands for all columns of one table, or of all.
+pub(super) fn is_star(reference: &ColumnRef) -> bool {
+    reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))
+}
 
 /// The text of a `String` node.
 pub(super) fn string(node: &Node) -> Option<&str> {

@@ -11,7 +11,7 @@ use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::own_rows::{concerns_only, split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::string;
+use super::syntax::{is_star, string};
 use crate::refusal::Refusal;
 
 /// ` ORDER BY … LIMIT …` by which each node gives enough of its rows, if the statement asks for the first rows of one
@@ -32,6 +32,7 @@ pub(super) fn of(
     if reduces || item.distributed().is_none() || !item.linear || item.sampled {
         return Ok(None);
     }
+    let Some(count) = count(select)? else { return Ok(None) };
     let here = |node: &Node| concerns_only(node, 0, analysis, context);
     let mut conditions = Vec::new();
     if let Some(condition) = level.condition {
@@ -40,7 +41,6 @@ pub(super) fn of(
     if !conditions.into_iter().all(here) {
         return Ok(None);
     }
-    let Some(count) = count(select)? else { return Ok(None) };
     let Some(order) = order(select, 0, analysis, context) else { return Ok(None) };
     let bare = SelectStmt {
         sort_clause: order,
@@ -141,7 +141,7 @@ fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s Node>> {
             // A star before it stands for several.
             let before: Option<Vec<_>> = targets().take(number + 1).collect();
             let before = before?;
-            let is_star = before.iter().any(|(_, value)| is_star(value));
+            let is_star = before.iter().any(|(_, value)| is_all(value));
             return (!is_star).then_some(Some(before.get(number)?.1));
         }
         NodeEnum::ColumnRef(reference) => match &reference.fields[..] {
@@ -175,11 +175,6 @@ fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s Node>> {
     Some(found)
 }
 
-fn is_star(value: &Node) -> bool {
-    match &value.node {
-        Some(NodeEnum::ColumnRef(reference)) => {
-            reference.fields.iter().any(|field| matches!(field.node, Some(NodeEnum::AStar(_))))
-        }
-        _ => false,
-    }
+fn is_all(value: &Node) -> bool {
+    matches!(&value.node, Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
 }

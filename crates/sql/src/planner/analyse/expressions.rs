@@ -9,7 +9,7 @@ use pg_query::protobuf::{ColumnRef, FuncCall, Node, SubLink};
 use super::Analyser;
 use crate::planner::analysis::{ColumnId, ColumnUse, ItemId, Output, QueryId};
 use crate::planner::names::Meaning;
-use crate::planner::syntax::{name_of, string};
+use crate::planner::syntax::{is_star, name_of, string};
 use crate::planner::{functions, output_names};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -218,8 +218,4 @@ fn visit_call<'a>(call: &'a FuncCall, visit: &mut dyn FnMut(&'a Node)) {
         over.start_offset.as_deref().into_iter().for_each(&mut *visit);
         over.end_offset.as_deref().into_iter().for_each(&mut *visit);
     }
-}
-
-fn is_star(reference: &ColumnRef) -> bool {
-    reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))
 }
