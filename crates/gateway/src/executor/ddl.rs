@@ -155,7 +155,7 @@ impl Executor<'_> {
         call: &Call,
     ) -> Result<(), Failure> {
         for node in nodes {
-            put_warrant_for(self.tx.enlist(*node, Access::Write).await?, text)?;
+            put_warrant_for(self.tx.enlist_begun(*node, Access::Write).await?, text)?;
         }
         match call {
             Call::Simple => self.tx.on_each_link(nodes, text).await,
@@ -182,7 +182,7 @@ impl Executor<'_> {
         node: NodeId,
         text: &str,
     ) -> Result<(), Failure> {
-        let link = self.tx.enlist(node, Access::Write).await?;
+        let link = self.tx.enlist_begun(node, Access::Write).await?;
         // A function whose text names what this node lacks is created nevertheless: calls of it must
         // find it here as on node 1, and not another of its name.
         put_warrant_for(link, text)?;
@@ -293,7 +293,7 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         let alters = first_word(text).eq_ignore_ascii_case("alter");
         if ddl.touches_sequences && alters {
-            let link = self.tx.enlist(node, Access::Write).await?;
+            let link = self.tx.enlist_begun(node, Access::Write).await?;
             link.put_warrant(true);
             link.query("SELECT 1").await?;
             catalog::rearm_sequences(link.connection()).await?;

@@ -179,7 +179,7 @@ impl Executor<'_> {
             self.refuse_empty_parts(&unseen).await?;
         }
         // A statement refused on the way there has run no code, and has no savepoint to return to.
-        let link = self.tx.enlist(node, Access::Write).await?;
+        let link = self.tx.enlist_begun(node, Access::Write).await?;
         link.put_silent_with(&sql, &nonce);
         link.put_silent(&format!("SAVEPOINT {SAVEPOINT}"));
         self.client.hold_notices();

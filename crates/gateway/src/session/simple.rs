@@ -213,7 +213,7 @@ impl Session {
         if self.tx.activity.is_cancelled() {
             return Err(canceled("57014", "user request"));
         }
-        match self.tx.statement_timeout().await {
+        match self.tx.statement_timeout().await? {
             Some(timeout) if timeout <= begun.elapsed() => {
                 Err(canceled("57014", "statement timeout"))
             }

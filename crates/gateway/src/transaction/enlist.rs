@@ -20,7 +20,7 @@ use tutti_sql::plan::{
 };
 use tutti_wire::error_fields::ErrorFields;
 
-use super::planning::{GLANCE, canceled, read_duration};
+use super::planning::{GLANCE, Timeouts, canceled};
 use super::scope::NOTICE;
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
 use crate::client::failure::Failure;
@@ -74,6 +74,22 @@ impl TransactionContext {
             return Err(overtaken().into());
         }
         Ok(link)
+    }
+
+    /// The same for what must not be sent before it is known that the transaction has begun there.
+    ///
+    /// Errors: BEGIN was refused.
+    pub(crate) async fn enlist_begun(
+        &mut self,
+        node: NodeId,
+        access: Access,
+    ) -> Result<&mut Link, Failure> {
+        if !self.enlist(node, access).await?.owes_begin() {
+            return Ok(self.links.at(&node));
+        }
+        self.links.at(&node).settle_early().await?;
+        // Once more: a change may have come meanwhile, and the caller must not wait between this and sending.
+        self.enlist(node, access).await
     }
 
     /// The same for messages of a client's flight: whether the node must first take notice of what others have
@@ -296,7 +312,7 @@ impl TransactionContext {
                 break;
             }
             if attempt == 0 {
-                timeout = self.statement_timeout().await;
+                timeout = self.statement_timeout().await?;
             }
             let too_long = async {
                 match timeout {
@@ -332,7 +348,7 @@ impl TransactionContext {
             () = &mut cancelled => return Err(canceled("57014", "user request")),
             () = sleep_until(begun + GLANCE) => (),
         }
-        let (statement, lock) = self.timeouts_of_wait().await;
+        let Timeouts { statement, lock } = self.timeouts_of_wait().await?;
         let too_long = |timeout: Option<Duration>| async move {
             match timeout {
                 Some(timeout) => sleep_until(begun + timeout).await,
@@ -364,31 +380,31 @@ impl TransactionContext {
     }
 
     /// The client's `statement_timeout`, as [`Self::timeouts_of_wait`].
-    pub(crate) async fn statement_timeout(&mut self) -> Option<Duration> {
-        self.timeouts_of_wait().await.0
+    pub(crate) async fn statement_timeout(&mut self) -> Result<Option<Duration>, Failure> {
+        Ok(self.timeouts_of_wait().await?.statement)
     }
 
-    /// The client's `statement_timeout` and `lock_timeout`, for a wait in the gateway. Neither is known
-    /// while a flight is under way: asking would end its unnamed portal.
-    async fn timeouts_of_wait(&mut self) -> (Option<Duration>, Option<Duration>) {
-        self.shown_timeouts().await.unwrap_or_default()
-    }
-
-    async fn shown_timeouts(&mut self) -> Option<(Option<Duration>, Option<Duration>)> {
-        if !self.flight.is_empty() {
-            return None;
+    /// The client's timeouts, for a wait in the gateway. They are not known while a flight is under way: asking would
+    /// end its unnamed portal.
+    ///
+    /// Errors: the transaction has failed where it was asked.
+    async fn timeouts_of_wait(&mut self) -> Result<Timeouts, Failure> {
+        if !self.flight.is_empty() || self.transaction.failed {
+            return Ok(Timeouts::default());
         }
         // A node of the transaction knows also what was set in it.
         let mut nodes = self.transaction.nodes.keys().copied();
         let node = nodes.find(|node| self.links.get(node).is_some_and(|link| link.is_ready()));
-        let link = match node {
-            Some(node) => self.links.get_mut(&node)?,
-            None if self.transaction.nodes.is_empty() => self.link(NodeId::HOME).await.ok()?,
-            None => return None,
+        let node = match node {
+            None if self.transaction.nodes.is_empty() => {
+                self.link(NodeId::HOME).await.is_ok().then_some(NodeId::HOME)
+            }
+            node => node,
         };
-        let shown = link.query("SHOW statement_timeout; SHOW lock_timeout").await.ok()?;
-        let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
-        Some((at(0), at(1)))
+        match node {
+            Some(node) => self.timeouts_on(node).await,
+            None => Ok(Timeouts::default()),
+        }
     }
 
     /// Whether the transaction has no snapshot yet, and will get one of several nodes.

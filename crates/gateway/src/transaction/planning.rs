@@ -83,6 +83,13 @@ pub(crate) enum Waits {
     AskingNobody,
 }
 
+/// The client's `statement_timeout` and `lock_timeout`; `None`: it has none, or it is not known.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timeouts {
+    pub(super) statement: Option<Duration>,
+    pub(super) lock: Option<Duration>,
+}
+
 impl TransactionContext {
     /// Before a commit, or a portal that goes on, which a change of the schema must see, or which waits for it.
     ///
@@ -132,7 +139,7 @@ impl TransactionContext {
             is_over = registry.cluster.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
             () = activity.cancelled() => return Err(canceled("57014", "user request")),
         }
-        let (statement, lock) = self.timeouts().await;
+        let Timeouts { statement, lock } = self.timeouts().await?;
         let less = |timeout: Option<Duration>| timeout.map(|it| it.saturating_sub(GLANCE));
         self.wait_for_rest_for(give_up, less(statement), less(lock)).await
     }
@@ -168,22 +175,45 @@ impl TransactionContext {
         }
     }
 
-    /// The client's `statement_timeout` and `lock_timeout`, if node 1 can be asked now.
-    async fn timeouts(&mut self) -> (Option<Duration>, Option<Duration>) {
-        if !self.flight.is_empty() {
-            return (None, None);
+    /// The client's timeouts, if node 1 can be asked now.
+    ///
+    /// Errors: the transaction has failed there.
+    async fn timeouts(&mut self) -> Result<Timeouts, Failure> {
+        if !self.flight.is_empty() || self.transaction.failed {
+            return Ok(Timeouts::default());
         }
         // SHOW needs no snapshot, and so gives the transaction none.
         let takes_snapshot = std::mem::replace(&mut self.takes_snapshot, false);
-        let joined = self.enlist(NodeId::HOME, Access::Read).await.is_ok();
+        let joined = self.enlist(NodeId::HOME, Access::Read).await.map(drop);
         self.takes_snapshot = takes_snapshot;
-        let Some(link) = self.links.get_mut(&NodeId::HOME).filter(|_| joined) else {
-            return (None, None);
+        match joined {
+            Ok(()) => self.timeouts_on(NodeId::HOME).await,
+            // Whoever sends something next is told of the change.
+            Err(_) if self.activity.is_overtaken() => Ok(Timeouts::default()),
+            Err(failure) => self.failed_to_ask(NodeId::HOME, failure),
+        }
+    }
+
+    /// The client's timeouts as the session's connection to `node` has them. Requires: it has one, which owes nothing.
+    ///
+    /// Errors: the transaction has failed there.
+    pub(super) async fn timeouts_on(&mut self, node: NodeId) -> Result<Timeouts, Failure> {
+        let shown = self.links.at(&node).query("SHOW statement_timeout; SHOW lock_timeout").await;
+        let shown = match shown {
+            Ok(shown) => shown,
+            Err(error) => return self.failed_to_ask(node, error.into()),
         };
-        let shown = link.query("SHOW statement_timeout; SHOW lock_timeout").await;
-        let Ok(shown) = shown else { return (None, None) };
         let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
-        (at(0), at(1))
+        Ok(Timeouts { statement: at(0), lock: at(1) })
+    }
+
+    /// A question of the gateway's that fails in the client's transaction has failed that: a cancel request may have met
+    /// its BEGIN, for example. Elsewhere nothing is lost by it but the answer.
+    fn failed_to_ask(&self, node: NodeId, failure: Failure) -> Result<Timeouts, Failure> {
+        match self.transaction.nodes.contains_key(&node) {
+            true => Err(failure),
+            false => Ok(Timeouts::default()),
+        }
     }
 
     /// Whether a table that is not known yet, or was dropped, may hide another of its name.
@@ -628,7 +658,7 @@ pub(crate) fn canceled(sqlstate: &str, why: &str) -> Failure {
 }
 
 /// A setting of time as SHOW writes it; `None` for none.
-pub(crate) fn read_duration(shown: &str) -> Option<Duration> {
+fn read_duration(shown: &str) -> Option<Duration> {
     let digits = shown.find(|c: char| !c.is_ascii_digit()).unwrap_or(shown.len());
     let (number, unit) = shown.split_at(digits);
     let milliseconds = match unit {

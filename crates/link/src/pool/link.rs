@@ -339,7 +339,11 @@ impl Link {
     }
 
     /// The same for one statement with a value that no one else may see: servers do not show parameters.
+    ///
+    /// Requires: no BEGIN is unanswered. This ends with a Sync, after which a node that has refused BEGIN would run what
+    /// follows, and commit it by itself.
     pub fn put_silent_with(&mut self, sql: &str, value: &str) {
+        assert!(!self.owes_begin(), "a Sync behind a BEGIN that is not answered");
         self.begin();
         self.awaited = false;
         let value = Some(Bytes::copy_from_slice(value.as_bytes()));
@@ -349,7 +353,7 @@ impl Link {
 
     /// What is sent next may change the schema of this node, which guards it unless it is node 1: one statement,
     /// or several if `is_many`, provided that no user-defined code runs between them. In a transaction block,
-    /// until whose end it is valid at the latest; see `guard.sql`.
+    /// until whose end it is valid at the latest; see `guard.sql`. Requires: as [`Self::put_silent_with`].
     pub fn put_warrant(&mut self, is_many: bool) {
         if self.node() != NodeId::HOME {
             let warrant = self.surroundings.seals.warrant(&self.connection, is_many);
@@ -530,6 +534,11 @@ impl Link {
             self.connection.read_more().await?;
         }
         Ok(())
+    }
+
+    /// Whether it is not known yet that a transaction has begun on it.
+    pub fn owes_begin(&self) -> bool {
+        self.unread.contains(&Unread::Begun)
     }
 
     /// Whether answers of silent queries precede the next one.
