@@ -154,3 +154,26 @@ SELECT i, sum(k) FROM pt GROUP BY i ORDER BY i;
 SELECT t || 'tutti:gap:0', count(*) FROM pt GROUP BY 1;
 -- refused in apart, mixed: it is what marks gaps
 SELECT 'tutti:gap:0', stddev(k) FROM pt;
+
+-- What is not computed where no row or group asks for it.
+-- bind: 0
+SELECT max(1 / (k - k)) FROM pt LIMIT $1;
+-- bind: 2
+SELECT i, max(k) FROM pt GROUP BY i ORDER BY i LIMIT $1;
+SELECT max(1 / (k - k)) FROM pt LIMIT '0';
+SELECT max(1 / (k - k)) FROM pt LIMIT (1 - 1);
+SELECT max(1 / (k - k)) FROM pt LIMIT 0.4;
+SELECT i, max(100 / i) FROM pt GROUP BY i HAVING NOT (i = 0 OR count(*) > 1000) ORDER BY i;
+SELECT i, max(100 / i) FROM pt GROUP BY i HAVING (i <> 0 AND count(*) > 1) OR (i <> 0 AND count(*) < 9) ORDER BY i;
+
+-- What each node would compute otherwise.
+SELECT count(*) FROM (SELECT inet_server_port() AS x FROM pt) q GROUP BY x + 0;
+SELECT min(x) = max(x) FROM (SELECT 'now'::timestamptz AS x FROM pt) q;
+CREATE FUNCTION moment_of() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT now()';
+CREATE VIEW pv AS SELECT k, moment_of() AS x FROM pt;
+SELECT count(*) FROM pv GROUP BY x;
+SELECT min(x) = max(x) FROM pv;
+CREATE DOMAIN dts AS timestamptz;
+SELECT min(('no' || 'w')::dts) = max(('no' || 'w')::dts) FROM pt;
+SELECT count(*) FROM pt WHERE inet_server_port() = (SELECT inet_server_port());
+SELECT k FROM pt ORDER BY (k % 2 = inet_server_port() - inet_server_port()), k LIMIT 3;

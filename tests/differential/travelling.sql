@@ -37,3 +37,13 @@ INSERT INTO vt (id) SELECT x.id FROM vv x;
 SELECT id, a FROM vt ORDER BY a;
 WITH RECURSIVE vv (n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM vv WHERE n < 5) SELECT * FROM vv;
 DROP VIEW vv;
+
+-- Parameters that nobody gives.
+SELECT count(*), $1 FROM fd;
+SELECT count(*),
+       $1::text, 'ü', $2::int FROM fd;
+SELECT k, $1::text FROM fd ORDER BY b LIMIT 2;
+INSERT INTO fd (k) SELECT $1;
+INSERT INTO fd SELECT fd.k + 100, $1, 1 FROM fd JOIN fo ON fo.x = fd.b;
+UPDATE fd SET b = $1 FROM fo WHERE fo.x = fd.b;
+DECLARE c CURSOR FOR SELECT count(*), $1 FROM fd;

@@ -104,7 +104,7 @@ enum Happened {
     /// Recording the decision was answered.
     Decided(Result<bool, NodeError>),
     /// The permit to become visible was granted.
-    TookTurn(VotePermit),
+    TookPlace(VotePermit),
     /// The commit room was entered.
     Entered(RoomVisit),
     /// An event that needs no translation.
@@ -129,7 +129,7 @@ pub struct CommitDriver {
     /// Cancel requests in flight: a late one must not hit the session's next statement.
     cancelling: JoinSet<()>,
     vote_permit: Option<VotePermit>,
-    visibility_turn: Granted<VotePermit>,
+    visibility_place: Granted<VotePermit>,
     room: Granted<RoomVisit>,
     application: Option<Entered>,
     causes: Causes,
@@ -185,7 +185,7 @@ impl CommitDriver {
             running: JoinSet::new(),
             cancelling: JoinSet::new(),
             vote_permit,
-            visibility_turn: Granted::default(),
+            visibility_place: Granted::default(),
             room: Granted::default(),
             application: None,
             causes: Causes::default(),
@@ -288,13 +288,13 @@ impl CommitDriver {
                 self.running
                     .spawn(async move { Happened::Event(confirm(&cluster, tickets).await) });
             }
-            Effect::TakeVisibilityTurn => {
+            Effect::TakeVisibilityPlace => {
                 let order = &self.cluster.authority.visibility_order;
-                let turn = self.causes.turn(order, self.writers.clone());
-                let taking = async move { Happened::TookTurn(turn.await) };
-                self.visibility_turn = Granted::Asked(self.begin(taking));
+                let place = self.causes.place(order, self.writers.clone());
+                let taking = async move { Happened::TookPlace(place.await) };
+                self.visibility_place = Granted::Asked(self.begin(taking));
             }
-            Effect::LeaveVisibilityTurn => self.visibility_turn.release(),
+            Effect::LeaveVisibilityPlace => self.visibility_place.release(),
             Effect::WaitForCauses => {
                 let Cluster { authority, availability, .. } = &*self.cluster;
                 let (in_application, patience) = (&authority.in_application, OPEN_PATIENCE);
@@ -419,9 +419,9 @@ impl CommitDriver {
     fn event(&mut self, links: &mut Links, happened: Happened) -> Event {
         match happened {
             Happened::Event(event) => event,
-            Happened::TookTurn(turn) => {
-                self.visibility_turn.hold(turn);
-                Event::VisibilityTurnTaken
+            Happened::TookPlace(place) => {
+                self.visibility_place.hold(place);
+                Event::VisibilityPlaceTaken
             }
             Happened::Entered(inside) => {
                 self.room.hold(inside);

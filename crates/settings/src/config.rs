@@ -61,7 +61,7 @@ pub struct Config {
     /// Seconds that running transactions get to end when the gateway is asked to stop.
     #[serde(default = "default_drain_timeout_s")]
     pub drain_timeout_s: u64,
-    /// For tests and measurements only; no configuration file can set them.
+    /// No configuration file can set them.
     #[serde(skip)]
     pub switches: Switches,
 }
@@ -82,9 +82,8 @@ impl Default for Config {
     }
 }
 
-/// Parts that tests and measurements may switch off, to show what they are for and what they cost.
-/// With rooms or
-/// sentinels off, transactions are not isolated as promised.
+/// Parts that tests and measurements may switch off, to show what they are for and what they cost, and limits that
+/// nobody but they has needed to change. With rooms or sentinels off, transactions are not isolated as promised.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Switches {
     /// Commit room and snapshot room: off, none waits for another.

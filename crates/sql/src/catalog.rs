@@ -2,7 +2,7 @@
 //!
 //! Owns: which relation is of which kind, on which nodes its rows are, what its columns are, and how
 //! volatile functions are.
-//! Never: loads itself (the gateway reads it from node 1) and never changes in place.
+//! Never: loads itself (`crates/cluster/src/catalog/load.rs` reads it from node 1) and never changes in place.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;

@@ -4,9 +4,10 @@
 //! parameter values: what depends on those is left as [`KeyValue::Parameter`] and decided at Bind.
 //! Never: chooses (see [`crate::planner`]) nor runs (the gateway's executor obeys).
 //!
-//! SQL texts in plans are final except for two things that the executor fills in: `$n` stay the
-//! client's parameters (same numbers, always sent with all their types), and a [`Template`]'s gaps
-//! receive gathered rows.
+//! SQL texts in plans are final except for what the executor fills in: `$n` stay the client's parameters (same
+//! numbers, always sent with all their types); a [`Template`]'s gaps receive gathered rows, as parameters after the
+//! client's (as settings for commands that take none), and the transaction's time ([`Piece::Now`]); and names that
+//! only the session knows are replaced ([`SessionNames`]).
 
 mod concerns;
 mod copy;
@@ -28,7 +29,7 @@ pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{CreatedTable, Ddl, DdlScope};
 pub use session::{
-    PreparedCommand, Setting, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
+    PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
 };
 pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 
@@ -59,6 +60,9 @@ pub struct Planned {
     /// Views, by OID, whose queries it writes out, and that name tables with row security: only as their owner does
     /// it read what they show.
     pub as_owner_of: Vec<u32>,
+    /// Views, by OID, that it names and whose queries it writes out: nobody but the gateway asks whether the client may
+    /// read them.
+    pub written_out: Vec<u32>,
     /// It reads rows of asynchronously replicated tables, which may be late: no SERIALIZABLE transaction may.
     pub may_be_late: bool,
 }
@@ -90,6 +94,7 @@ impl Planned {
             concerns: None,
             may_be_late: false,
             as_owner_of: Vec::new(),
+            written_out: Vec::new(),
             unasked: false,
             one_moment: false,
         }
@@ -110,6 +115,11 @@ impl Planned {
 }
 
 impl Plan {
+    /// Whether nodes alone read the client's text, which they are sent as it is.
+    pub fn is_read_by_nodes(&self) -> bool {
+        matches!(self, Self::Data(DataPlan::One { otherwise: None, .. } | DataPlan::Scatter { .. }))
+    }
+
     /// The tables that are written by a plan of several steps, by their OIDs on node 1: what they
     /// have of defaults and triggers has made the plan, and must not change before they are locked.
     pub fn written_in_steps(&self) -> Vec<u32> {
@@ -284,7 +294,7 @@ pub enum InsertSource {
         columns: Vec<usize>,
         /// Output column that is the distribution key (hash targets).
         key: Option<usize>,
-        /// The INSERT per node; gap 0 is `'…'` inside `unnest(GAP::schema.t[])`.
+        /// The INSERT per node; gap 0 is a parameter inside `unnest(GAP::schema.t[])`.
         insert: Template,
     },
 }

@@ -34,6 +34,26 @@ pub struct Statement {
     pub parameter_count: u16,
 }
 
+impl Statement {
+    /// For a statement of the simple protocol, which has no parameters.
+    ///
+    /// Errors: 42P02 if it names one, at the first.
+    pub fn refuse_parameters(&self) -> Result<(), Refusal> {
+        if self.parameter_count == 0 {
+            return Ok(());
+        }
+        let tokens = tokens::scan(&self.text)
+            .map_err(|error| syntax_error::from_parse(&self.text, &error))?;
+        let Some(first) = tokens.iter().find(|token| token.parameter().is_some()) else {
+            return Ok(());
+        };
+        Err(Refusal {
+            position: Some(syntax_error::characters_to(&self.text, first.start)),
+            ..Refusal::postgres("42P02", format!("there is no parameter {}", first.text))
+        })
+    }
+}
+
 /// Whether `$n` in the statement are parameters of what it defines, not of itself.
 fn keeps_parameters_inside(tree: &pg_query::NodeEnum) -> bool {
     use pg_query::NodeEnum;

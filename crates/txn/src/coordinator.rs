@@ -115,7 +115,7 @@ pub enum Phase {
 pub enum Door {
     /// SERIALIZABLE only: its place in the order of becoming visible. Before the room, so that no transaction
     /// inside waits for a place.
-    VisibilityTurn,
+    VisibilityPlace,
     /// What its session may have seen elsewhere must be shown by its nodes: after all votes, because
     /// code that runs at PREPARE may see more, and before the room, which others wait for.
     Causes,
@@ -212,16 +212,16 @@ pub enum Effect {
     /// All were: [`Event::SentinelsConfirmed`]. One was not, or does not answer:
     /// [`Event::SentinelMissing`].
     ConfirmSentinels,
-    /// SERIALIZABLE only. Ask for the turn to become visible on all the transaction's nodes, in the order of
-    /// asking. Granted: [`Event::VisibilityTurnTaken`].
-    TakeVisibilityTurn,
-    /// The turn is over, or the request for it withdrawn. Not answered. Comes once after each
-    /// [`Effect::TakeVisibilityTurn`].
-    LeaveVisibilityTurn,
+    /// SERIALIZABLE only. Ask for the place to become visible on all the transaction's nodes, in the order of
+    /// asking. Granted: [`Event::VisibilityPlaceTaken`].
+    TakeVisibilityPlace,
+    /// The place is given up, or the request for it withdrawn. Not answered. Comes once after each
+    /// [`Effect::TakeVisibilityPlace`].
+    LeaveVisibilityPlace,
     /// Wait until each of the transaction's nodes shows all that is in application there now, and what
     /// recovery has to settle there (`docs/protocol/rooms.md`, causes). The patience with recovery counts
-    /// from when the first [`Effect::TakeVisibilityTurn`] or [`Effect::WaitForCauses`] was performed, so that
-    /// the patience of those that queue for their turn does not add up.
+    /// from when the first [`Effect::TakeVisibilityPlace`] or [`Effect::WaitForCauses`] was performed, so that
+    /// the patience of those that queue for their place does not add up.
     ///
     /// Done: [`Event::CausesShown`].
     WaitForCauses,
@@ -349,8 +349,8 @@ pub enum Event {
     SentinelsConfirmed,
     /// On this node there may have been none for a moment.
     SentinelMissing(NodeId),
-    /// It is this transaction's turn to become visible.
-    VisibilityTurnTaken,
+    /// The transaction has its place: nobody is to become visible before it.
+    VisibilityPlaceTaken,
     /// Its nodes show what its session may have seen.
     CausesShown,
     /// This transaction is in the commit room.
@@ -386,7 +386,7 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 struct Held {
     vote_order: bool,
-    visibility_turn: bool,
+    visibility_place: bool,
     room: bool,
     application: bool,
 }
@@ -520,8 +520,8 @@ impl Coordinator {
             }
 
             (
-                Phase::Entering { door: door @ Door::VisibilityTurn, .. },
-                Event::VisibilityTurnTaken,
+                Phase::Entering { door: door @ Door::VisibilityPlace, .. },
+                Event::VisibilityPlaceTaken,
             ) => {
                 *door = Door::Causes;
                 effects.push(Effect::WaitForCauses);
@@ -671,7 +671,7 @@ impl Coordinator {
                 | Event::DecisionLost
                 | Event::SentinelsConfirmed
                 | Event::SentinelMissing(_)
-                | Event::VisibilityTurnTaken
+                | Event::VisibilityPlaceTaken
                 | Event::CausesShown
                 | Event::CommitRoomEntered
                 | Event::AnchorCommitted
@@ -730,10 +730,10 @@ impl Coordinator {
 
     fn enter_room(&mut self, purpose: Purpose, effects: &mut Vec<Effect>) {
         let (door, effect) = match self.terms.serializable {
-            true => (Door::VisibilityTurn, Effect::TakeVisibilityTurn),
+            true => (Door::VisibilityPlace, Effect::TakeVisibilityPlace),
             false => (Door::Causes, Effect::WaitForCauses),
         };
-        self.held.visibility_turn = self.terms.serializable;
+        self.held.visibility_place = self.terms.serializable;
         self.phase = Phase::Entering { purpose, door };
         effects.push(effect);
     }
@@ -750,7 +750,7 @@ impl Coordinator {
         self.held.vote_order = held.vote_order;
         effects.extend(held.application.then_some(Effect::EndApplication));
         effects.extend(held.room.then_some(Effect::LeaveCommitRoom));
-        effects.extend(held.visibility_turn.then_some(Effect::LeaveVisibilityTurn));
+        effects.extend(held.visibility_place.then_some(Effect::LeaveVisibilityPlace));
     }
 
     /// Tells the voters to commit. Requires: the decision is durable, and this transaction is in the

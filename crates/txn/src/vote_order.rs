@@ -1,8 +1,8 @@
-//! The order of votes on nodes: SERIALIZABLE transactions over several nodes vote in one order on all they
-//! share.
+//! The order of votes on nodes, and that of becoming visible there: SERIALIZABLE transactions over several nodes do
+//! either in one order on all they share.
 //!
-//! Owns: who has its turn and who comes after whom.
-//! Never: knows what a turn is used for.
+//! Owns: whose visits are admitted and who comes after whom.
+//! Never: knows what for: a permit to vote in the vote order, a place in the visibility order.
 //! Start reading at [`VoteOrder::ask`]; what it is for is in `docs/protocol/serializable.md`.
 //!
 //! A transaction asks for all its nodes together and gets them together, when all that asked before for any
@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use crate::gid::NodeId;
 use crate::rooms::Visit;
 
-/// Who has its turn and who waits.
+/// Who is admitted and who waits.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub struct VoteOrder {
     /// In the order of asking.
@@ -25,17 +25,17 @@ pub struct VoteOrder {
 struct Asked {
     visit: Visit,
     nodes: BTreeSet<NodeId>,
-    has_turn: bool,
+    is_admitted: bool,
 }
 
 impl VoteOrder {
-    /// Asks for a turn on all of `nodes`. Visits whose turn it is now are appended to `granted`.
+    /// Asks for all of `nodes`. Visits that are admitted by that are appended to `granted`.
     pub fn ask(&mut self, visit: Visit, nodes: BTreeSet<NodeId>, granted: &mut Vec<Visit>) {
-        self.asked.push(Asked { visit, nodes, has_turn: false });
+        self.asked.push(Asked { visit, nodes, is_admitted: false });
         self.admit(granted);
     }
 
-    /// The turn is over, or given up before it came.
+    /// The visit is over, or given up before it was admitted.
     pub fn done(&mut self, visit: Visit, granted: &mut Vec<Visit>) {
         self.asked.retain(|asked| asked.visit != visit);
         self.admit(granted);
@@ -45,7 +45,7 @@ impl VoteOrder {
     pub fn is_awaited(&self, visit: Visit) -> bool {
         let mine = self.asked.iter().find(|asked| asked.visit == visit);
         mine.is_some_and(|mine| {
-            let mut waiting = self.asked.iter().filter(|asked| !asked.has_turn);
+            let mut waiting = self.asked.iter().filter(|asked| !asked.is_admitted);
             waiting.any(|asked| !asked.nodes.is_disjoint(&mine.nodes))
         })
     }
@@ -53,8 +53,8 @@ impl VoteOrder {
     fn admit(&mut self, granted: &mut Vec<Visit>) {
         let mut taken: BTreeSet<NodeId> = BTreeSet::new();
         for asked in &mut self.asked {
-            if !asked.has_turn && taken.is_disjoint(&asked.nodes) {
-                asked.has_turn = true;
+            if !asked.is_admitted && taken.is_disjoint(&asked.nodes) {
+                asked.is_admitted = true;
                 granted.push(asked.visit);
             }
             taken.extend(&asked.nodes);
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_come_in_the_order_of_asking_where_nodes_are_shared() {
+    fn visits_come_in_the_order_of_asking_where_nodes_are_shared() {
         let mut order = VoteOrder::default();
         let mut granted = Vec::new();
         order.ask(Visit(1), nodes(&[1, 2]), &mut granted);

@@ -365,7 +365,7 @@ fn commit_apart() {
 const SERIALIZABLE: Terms = Terms { form: Form::Apart, serializable: true, watched: true };
 
 /// SERIALIZABLE, decision apart: the permit to vote is offered to others when all have voted, the sentinels
-/// are asked before the decision, and the turn to become visible comes before the causes and the room.
+/// are asked before the decision, and the place to become visible comes before the causes and the room.
 #[test]
 fn commit_serializable() {
     check_terms(
@@ -374,7 +374,7 @@ fn commit_serializable() {
         &after_all_voted_apart(&[
             Event::SentinelsConfirmed,
             Event::DecisionRecorded,
-            Event::VisibilityTurnTaken,
+            Event::VisibilityPlaceTaken,
             Event::CausesShown,
             Event::CommitRoomEntered,
             Event::ParticipantCommitted(N3),
@@ -394,8 +394,8 @@ fn commit_serializable() {
             SentinelsConfirmed
               Decide
             DecisionRecorded
-              TakeVisibilityTurn
-            VisibilityTurnTaken
+              TakeVisibilityPlace
+            VisibilityPlaceTaken
               WaitForCauses
             CausesShown
               EnterCommitRoom
@@ -412,7 +412,7 @@ fn commit_serializable() {
               NoteApplied(n2)
               EndApplication
               LeaveCommitRoom
-              LeaveVisibilityTurn
+              LeaveVisibilityPlace
               LeaveVoteOrder
               ForgetDecision
               Reply(Committed)
@@ -430,7 +430,7 @@ fn a_sentinel_was_missing() {
         Terms { form: Form::Anchored, ..SERIALIZABLE },
         "begin n2 n3, anchor n1, serializable\n",
         &after_all_voted(&[
-            Event::VisibilityTurnTaken,
+            Event::VisibilityPlaceTaken,
             Event::CausesShown,
             Event::CommitRoomEntered,
             Event::SentinelMissing(N3),
@@ -446,8 +446,8 @@ fn a_sentinel_was_missing() {
             VotedYes(n2)
             DecisionRecorded
             VotedYes(n3)
-              TakeVisibilityTurn
-            VisibilityTurnTaken
+              TakeVisibilityPlace
+            VisibilityPlaceTaken
               WaitForCauses
             CausesShown
               EnterCommitRoom
@@ -458,7 +458,7 @@ fn a_sentinel_was_missing() {
               RollbackPrepared(n3)
               RollbackAnchor
               LeaveCommitRoom
-              LeaveVisibilityTurn
+              LeaveVisibilityPlace
               Reply(Aborted { cause: SentinelMissing(n3) })
             AnchorRolledBack
             ParticipantRolledBack(n2)

@@ -14,7 +14,7 @@
 //! | non-repeatable reads, lost updates, long forks | – | x | x |
 //! | every other cycle of ww, wr and rw (write skew: G2-item, G2) | – | – | among SERIALIZABLE |
 //!
-//! A test prints this table from examples (`tests/history_checker.rs`).
+//! A test prints this table from examples (`tests/tests/faults/history_checker.rs`).
 
 use super::cycles;
 use super::graph::Graph;

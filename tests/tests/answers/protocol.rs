@@ -53,6 +53,41 @@ const CONVERSATIONS: &[(&str, &str)] = &[
          S",
     ),
     (
+        "a Parse that is skipped does not replace the unnamed statement",
+        "P |SELECT 7
+         S
+         P x|SELECT 1 / (id - 1) FROM person WHERE id = 1
+         B |x
+         E |0
+         P |SELECT 2
+         P |SELECT name FROM person WHERE id = 2
+         B |
+         E |0
+         S
+         B |
+         E |0
+         S",
+    ),
+    (
+        "a Parse that is refused does",
+        "P |SELECT 7
+         S
+         P x|SELECT name FROM person WHERE id = 1
+         B |x
+         E |0
+         P |SELECT nothing FROM person WHERE id = 2
+         P |SELECT 3
+         S
+         B |
+         S
+         P |SELECT 8
+         S
+         P |SELECT nothing
+         S
+         B |
+         S",
+    ),
+    (
         "after an error everything is skipped up to Sync",
         "P |SELECT 1 / 0
          B |

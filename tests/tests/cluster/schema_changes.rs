@@ -1516,6 +1516,36 @@ fn what_a_committing_procedure_rests_on_stays_while_it_runs() -> Result<()> {
     Ok(())
 }
 
+/// Servers choose names that they do not have yet, and node 1 has tables that others have not.
+#[test]
+fn an_index_has_the_same_name_everywhere() -> Result<()> {
+    let cluster = start_with_home_tables(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE rr_v_idx (i int) DISTRIBUTE BY HOME",
+        "CREATE TABLE rr_k_v_key (i int) DISTRIBUTE BY HOME",
+        "CREATE TABLE rr (k int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED",
+    ] {
+        client.query(sql)?;
+    }
+    for sql in ["CREATE UNIQUE INDEX ON rr (v)", "ALTER TABLE rr ADD UNIQUE (k, v)"] {
+        let answer = client.simple(sql, b"")?;
+        let indexes = |node: &Endpoint| -> Result<String> {
+            Client::connect(node)?.value(
+                "SELECT string_agg(indexrelid::regclass::text, ', ' ORDER BY 1) FROM pg_index
+                 WHERE indrelid = 'rr'::regclass",
+            )
+        };
+        let nodes = cluster.nodes();
+        ensure!(indexes(&nodes[0])? == indexes(&nodes[1])?, "{sql}: {answer}");
+        if sql.starts_with("CREATE") {
+            ensure!(answer.error().is_some_and(|error| error.sqlstate() == "0A000"), "{answer}");
+        }
+    }
+    client.query("CREATE UNIQUE INDEX one ON rr (v); CREATE INDEX ON rr (v, k); DROP INDEX one")?;
+    client.query("INSERT INTO rr VALUES (1, 1), (2, 1)").map(drop)
+}
+
 /// Comments are how tools say who sends a statement. They are no part of it.
 #[test]
 fn a_comment_before_a_statement_changes_nothing() -> Result<()> {

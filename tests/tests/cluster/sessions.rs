@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::BytesMut;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use tutti_gateway::{Config, PoolConfig};
 use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
@@ -796,6 +798,109 @@ fn a_cancelled_statement_ends_no_session() -> Result<()> {
         ran
     })?;
     ensure!(persist(&mut clients[0], "TABLE own")? == "1");
+    Ok(())
+}
+
+/// Cancels what sessions of this name do on a node, now and then, until told to stop.
+fn cancel_now_and_then(node: &Endpoint, name: &str, stop: &AtomicBool) -> Result<()> {
+    let mut client = Client::connect(node)?;
+    let mut random = StdRng::seed_from_u64(node.port.into());
+    while !stop.load(Ordering::Relaxed) {
+        client.query(&format!(
+            "SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+             WHERE application_name = '{name}' AND state = 'active'"
+        ))?;
+        thread::sleep(Duration::from_micros(random.random_range(0..1_500)));
+    }
+    Ok(())
+}
+
+/// What a cancelled statement was told to have failed has not happened on any node, and what was told to have happened
+/// has on all: statements that compute values first, and savepoints of one name.
+#[test]
+fn what_was_cancelled_has_not_happened_anywhere() -> Result<()> {
+    const TURNS: i32 = 1_500;
+    let cluster = start(2, PoolConfig::default())?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE t (id int PRIMARY KEY, turn int) DISTRIBUTE BY HASH (id)",
+        "CREATE TABLE copies (id int PRIMARY KEY) DISTRIBUTE BY REPLICATED",
+        "CREATE SEQUENCE s",
+        "CREATE TABLE drawn (id int PRIMARY KEY, n int DEFAULT nextval('s'), at timestamptz DEFAULT now())
+             DISTRIBUTE BY HASH (id)",
+    ] {
+        admin.query(sql)?;
+    }
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("SET application_name = 'cancelled'")?;
+    let (stop, nodes) = (AtomicBool::new(false), cluster.nodes());
+    let (mut drawn, mut blocks) = (Vec::new(), Vec::new());
+    thread::scope(|scope| -> Result<()> {
+        let cancelling: Vec<_> = nodes
+            .iter()
+            .map(|node| scope.spawn(|| cancel_now_and_then(node, "cancelled", &stop)))
+            .collect();
+        let mut turn = |turn: i32| -> Result<()> {
+            let mut told = |sql: String| -> Result<bool> {
+                let request = Request { sql: &sql, ..Request::default() };
+                let answer = match turn % 2 {
+                    0 => client.simple(&sql, b"")?,
+                    _ => client.extended(&request, Flight::OneFlight, b"")?,
+                };
+                let error = answer.error().map(|error| error.sqlstate().to_owned());
+                let known =
+                    error.as_deref().is_none_or(|it| ["57014", "25P02", "08006"].contains(&it));
+                ensure!(known, "turn {turn}: {sql}: {answer}");
+                // A COMMIT that rolls back says so.
+                let rolled_back = sql == "COMMIT" && !answer.to_string().contains("COMMIT");
+                Ok(error.is_none() && !rolled_back)
+            };
+            if told(format!("INSERT INTO drawn (id) VALUES ({turn})"))? {
+                drawn.push(turn);
+            }
+            let group = |from: i32| {
+                let rows: Vec<_> = (from..from + 4).map(|id| format!("({id}, {turn})")).collect();
+                format!("INSERT INTO t VALUES {}", rows.join(", "))
+            };
+            let again = ["SAVEPOINT a", "RELEASE a"][usize::try_from(turn / 2 % 2)?];
+            let first = turn * 10;
+            let goes_on = told("BEGIN".to_owned())?
+                && told(group(first))?
+                && told("SAVEPOINT a".to_owned())?
+                && told(group(first + 4))?
+                && told(format!("INSERT INTO copies VALUES ({turn})"))?
+                && (again == "SAVEPOINT a" || told("SAVEPOINT a".to_owned())?);
+            if goes_on {
+                let went = told(again.to_owned())?;
+                // Back to the second if that was made, or could not be released; else to the first.
+                let to_second = (again == "SAVEPOINT a") == went;
+                if told("ROLLBACK TO a".to_owned())? && told("COMMIT".to_owned())? {
+                    blocks.push((turn, to_second));
+                }
+            }
+            while !told("ROLLBACK".to_owned())? {}
+            Ok(())
+        };
+        let ran = (0..TURNS).try_for_each(&mut turn);
+        stop.store(true, Ordering::Relaxed);
+        for cancelling in cancelling {
+            cancelling.join().expect("no panic")?;
+        }
+        ran
+    })?;
+    let ints = |rows: Vec<Vec<Option<String>>>| -> Vec<i32> {
+        rows.iter().filter_map(|row| row[0].as_deref()?.parse().ok()).collect()
+    };
+    let found = ints(admin.query("SELECT id FROM drawn ORDER BY id")?);
+    ensure!(found == drawn, "{} rows, and {} were told", found.len(), drawn.len());
+    for (turn, to_second) in &blocks {
+        let rows = ints(admin.query(&format!("SELECT id FROM t WHERE turn = {turn}"))?);
+        let expected = if *to_second { 8 } else { 4 };
+        ensure!(rows.len() == expected, "turn {turn}: {rows:?}, not {expected}");
+    }
+    let rows = admin.value("SELECT count(DISTINCT turn) FROM t")?;
+    ensure!(rows == blocks.len().to_string(), "{rows} turns, and {} were told", blocks.len());
+    ensure!(!blocks.is_empty() && drawn.len() < usize::try_from(TURNS)?);
     Ok(())
 }
 

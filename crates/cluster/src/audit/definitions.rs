@@ -133,11 +133,12 @@ fn compare(all: &BTreeMap<NodeId, Definitions>) -> BTreeMap<String, Finding> {
                     tell(Kind::Map, *node, name, message);
                 }
                 "tutti"
-                    if name == "version of the schema" && *text != schema::SHAPE.to_string() =>
+                    if name == "version of the schema"
+                        && *text != schema::SCHEMA_VERSION.to_string() =>
                 {
                     let message = format!(
                         "it is {text}, and this program's {}; a gateway completes it when it starts",
-                        schema::SHAPE
+                        schema::SCHEMA_VERSION
                     );
                     tell(Kind::Schema, *node, name, message);
                 }

@@ -1,4 +1,4 @@
-//! What a commit waits for before it becomes visible: its turn, and its causes.
+//! What a commit waits for before it becomes visible: its place, and its causes.
 //!
 //! Owns: how long what is left to recovery is waited for.
 //! Never: decides that something is waited for, or in which order (`tutti_txn` does).
@@ -22,13 +22,13 @@ use crate::numbers::sql_node;
 #[derive(Debug, Default)]
 pub struct Causes {
     /// When it first had to wait for what is before it: its patience counts from here, for those who queue
-    /// for their turn must not each have it anew.
+    /// for their place must not each have it anew.
     waits_since: Option<Instant>,
 }
 
 impl Causes {
-    /// Waits for its turn on these nodes.
-    pub fn turn(
+    /// Waits for its place on these nodes.
+    pub fn place(
         &mut self,
         order: &Arc<VoteOrder>,
         nodes: BTreeSet<gid::NodeId>,
@@ -91,9 +91,9 @@ mod tests {
         Why::Unsettled(gid.parse().expect("one of ours"))
     }
 
-    /// Each has its turn when the one before it has given up waiting.
+    /// Each has its place when the one before it has given up waiting.
     #[tokio::test]
-    async fn those_who_queue_for_their_turn_wait_once_for_what_recovery_has() {
+    async fn those_who_queue_for_their_place_wait_once_for_what_recovery_has() {
         let patience = Duration::from_millis(300);
         let (nodes, in_application, order) = (nodes(), InApplication::new(true), Arc::default());
         nodes.close(NodeId(1), part("tutti_main_1_1_1"));
@@ -103,11 +103,11 @@ mod tests {
             let (nodes, in_application) = (nodes.clone(), in_application.clone());
             let writers = BTreeSet::from([ONE, TWO]);
             let mut causes = Causes::default();
-            let turn = causes.turn(&order, writers.clone());
+            let place = causes.place(&order, writers.clone());
             commits.spawn(async move {
-                let turn = turn.await;
+                let place = place.await;
                 causes.shown(&in_application, &nodes, &writers, patience).await;
-                drop(turn);
+                drop(place);
             });
         }
         while let Some(commit) = commits.join_next().await {

@@ -22,6 +22,7 @@ pub mod schema;
 pub mod seals;
 pub mod sequences;
 pub mod share;
+mod upgrade;
 pub mod verify;
 
 pub use load::{load, reload, reload_own};
@@ -35,4 +36,5 @@ pub use redistribute::Redistribution;
 pub use rows::Answer;
 pub use seals::learn_secret;
 pub use sequences::{disarm_sequences, rearm_sequences};
+pub use upgrade::upgrade_schema;
 pub use verify::verify;

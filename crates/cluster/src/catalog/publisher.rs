@@ -22,11 +22,9 @@
 //! reading is tried again until it succeeds. Until then statements wait, and are refused (57P03) if
 //! that takes long, for a plan that does not know a table counts it as node 1's.
 //!
-//! **Why no statement is planned in vain.** A statement is in sight ([`Activity::begin_plan`]) before it
+//! **Why no statement is planned in vain.** A statement is in sight (who asks [`Publisher::is_held`] has said so) before it
 //! looks whether it may begin; a change holds new statements before it looks which are in sight. Both in one
 //! order for all (`SeqCst`), so of a statement and a change at least one sees the other.
-//!
-//! [`Activity::begin_plan`]: crate::deadlock::Activity::begin_plan
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -194,15 +192,17 @@ impl Publisher {
         self.current().oids.clone()
     }
 
-    /// Whether a statement may be planned now.
-    pub fn is_at_rest(&self) -> bool {
-        self.holds.load(Ordering::SeqCst) == 0
-            && self.needed.load(Ordering::SeqCst) <= self.published.load(Ordering::SeqCst)
+    /// Whether no statement may be planned now: a change is being committed, or is not published yet.
+    ///
+    /// Who asks in order to plan must be in sight already; see the module's documentation.
+    pub fn is_held(&self) -> bool {
+        self.holds.load(Ordering::SeqCst) != 0
+            || self.published.load(Ordering::SeqCst) < self.needed.load(Ordering::SeqCst)
     }
 
     /// Waits until a statement may be planned. False: not in time.
-    pub async fn wait_for_rest(&self, give_up: Instant) -> bool {
-        self.wait(give_up, || self.is_at_rest()).await
+    pub async fn wait_for_end_of_hold(&self, give_up: Instant) -> bool {
+        self.wait(give_up, || !self.is_held()).await
     }
 
     /// A change is about to be committed: no statement begins until the hold is dropped.
@@ -415,21 +415,18 @@ mod tests {
     #[tokio::test]
     async fn plans_wait_for_changes_that_they_must_know_and_for_no_others() {
         let publisher = Publisher::new(Catalog::default(), OidMaps::default());
-        assert!(publisher.is_at_rest());
+        assert!(!publisher.is_held());
         publisher.note_changed();
-        assert!(publisher.is_at_rest(), "nobody needs it");
+        assert!(!publisher.is_held(), "nobody needs it");
         let change = publisher.need_changed();
-        assert!(!publisher.wait_for_rest(soon()).await);
+        assert!(!publisher.wait_for_end_of_hold(soon()).await);
         publisher.publish(None, publisher.oids(), Change(1));
         assert!(!publisher.wait_for(change, soon()).await, "an older reading does not count");
         publisher.publish(Some(Catalog::default()), publisher.oids(), change);
-        assert!(publisher.wait_for_rest(soon()).await);
+        assert!(publisher.wait_for_end_of_hold(soon()).await);
         publisher.note_changed();
         publisher.want_all();
-        assert!(
-            publisher.is_at_rest() && !publisher.has_nothing_to_read(),
-            "one waits, others not"
-        );
+        assert!(!publisher.is_held() && !publisher.has_nothing_to_read(), "one waits, others not");
     }
 
     #[tokio::test]
@@ -450,8 +447,8 @@ mod tests {
         let publisher = Publisher::new(Catalog::default(), OidMaps::default());
         let (one, other) = (publisher.hold(), publisher.hold());
         drop(one);
-        assert!(!publisher.wait_for_rest(soon()).await);
-        let waiting = publisher.wait_for_rest(Instant::now() + Duration::from_secs(5));
+        assert!(!publisher.wait_for_end_of_hold(soon()).await);
+        let waiting = publisher.wait_for_end_of_hold(Instant::now() + Duration::from_secs(5));
         tokio::pin!(waiting);
         assert!(tokio::time::timeout(Duration::from_millis(5), waiting.as_mut()).await.is_err());
         drop(other);

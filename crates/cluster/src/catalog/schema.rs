@@ -1,8 +1,8 @@
 //! The schema `tutti`, as it is on every node.
 //!
 //! Owns: its tables, who may access them, the functions by which a client's transaction changes
-//! them, and the version of their shape.
-//! Never: runs anything; `init` and `serve` do.
+//! them, and their version.
+//! Never: runs anything; `upgrade` does.
 //! Start reading at [`CREATE_SCHEMA`]; what a role can do with it is described in `docs/roles.md`.
 //!
 //! Every node has the whole schema, so that any of them can answer for the cluster and a node that
@@ -14,9 +14,9 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SHAPE: u32 = 29;
+pub const SCHEMA_VERSION: u32 = 29;
 
-/// Creates the schema where it is missing, and brings an older one to this shape. Runs as one
+/// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
 ///
 /// A client's statements reach a node under the client's own role, and so do the gateway's in the
@@ -442,8 +442,10 @@ mod tests {
 
     #[test]
     fn the_schema_says_its_own_version() {
-        assert!(CREATE_SCHEMA.contains(&format!("SET shape = {SHAPE};")));
-        assert!(CREATE_SCHEMA.contains(&format!("s.shape OPERATOR(pg_catalog.>) {SHAPE})")));
+        assert!(CREATE_SCHEMA.contains(&format!("SET shape = {SCHEMA_VERSION};")));
+        assert!(
+            CREATE_SCHEMA.contains(&format!("s.shape OPERATOR(pg_catalog.>) {SCHEMA_VERSION})"))
+        );
     }
 
     /// A gateway brings to its shape what an earlier one has made, and nothing that has the same number.
@@ -454,9 +456,9 @@ mod tests {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         assert_eq!(
-            (SHAPE, format!("{print:016x}")),
+            (SCHEMA_VERSION, format!("{print:016x}")),
             (29, "10f059c576ee86de".to_owned()),
-            "the schema has changed: increment SHAPE, where it stands in the SQL too, and put both here"
+            "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }
 

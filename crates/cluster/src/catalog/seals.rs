@@ -1,34 +1,36 @@
 //! Reading the nodes' secrets, of which seals are made.
 //!
-//! Owns: where a node keeps its secret, and completing a schema that an earlier version created.
+//! Owns: where a node keeps its secret, and that its schema is of this gateway's version before anything else is
+//! asked of it.
 //! Never: makes a seal ([`tutti_link::seals`] does).
 
 use tutti_link::seals::Seals;
 use tutti_link::{NodeConnection, NodeError};
 
 use super::rows::Answer;
-use super::schema::{CREATE_SCHEMA, SHAPE};
+use super::schema::SCHEMA_VERSION;
+use super::upgrade::upgrade_schema;
 use crate::error::GatewayError;
 
-/// Reads a node's secret over a connection of the gateway's own. A schema created by an earlier
-/// version is completed first.
+/// Reads a node's secret over a connection of the gateway's own. A schema of an earlier version is upgraded first.
 pub async fn learn_secret(
     seals: &Seals,
     connection: &mut NodeConnection,
 ) -> Result<(), GatewayError> {
-    let sql =
-        format!("SELECT pg_catalog.encode(secret, 'hex') FROM tutti.secret WHERE shape = {SHAPE}");
+    let sql = format!(
+        "SELECT pg_catalog.encode(secret, 'hex') FROM tutti.secret WHERE shape = {SCHEMA_VERSION}"
+    );
     let node = connection.node();
-    let rows = match connection.rows(&sql).await {
-        Ok(rows) if !rows.rows.is_empty() => rows,
-        Err(NodeError::Refused(fields)) if !matches!(fields.sqlstate(), "42P01" | "3F000") => {
-            return Err(NodeError::Refused(fields).into());
-        }
-        Err(error @ (NodeError::Lost { .. } | NodeError::Protocol(_))) => {
-            return Err(error.into());
-        }
-        _ => {
-            connection.query(CREATE_SCHEMA).await?;
+    let current = match connection.rows(&sql).await {
+        Ok(rows) if !rows.rows.is_empty() => Some(rows),
+        Ok(_) => None,
+        Err(NodeError::Refused(error)) if matches!(error.sqlstate(), "42P01" | "3F000") => None,
+        Err(error) => return Err(error.into()),
+    };
+    let rows = match current {
+        Some(rows) => rows,
+        None => {
+            upgrade_schema(connection).await?;
             connection.rows(&sql).await?
         }
     };

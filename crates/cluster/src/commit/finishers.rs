@@ -3,7 +3,7 @@
 //! Owns: a few pipelined connections per node for COMMIT PREPARED and ROLLBACK PREPARED, and the
 //! recording of decisions, many in one statement.
 //! Never: chooses what to send, retries, or knows what an answer means to its transaction.
-//! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `connection` is one connection.
+//! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `pipelined` is one connection.
 //!
 //! Why more than one connection per node: COMMIT PREPARED flushes the log before it answers, and a
 //! server handles the requests of one connection one after the other. Over a single connection

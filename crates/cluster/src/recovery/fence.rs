@@ -18,7 +18,7 @@ use tutti_link::connection::{NodeConnection, NodeError};
 use super::trespass::{blockers, end_trespassers};
 use crate::catalog::Answer;
 use crate::catalog::load::not_initialised;
-use crate::catalog::schema::CREATE_SCHEMA;
+use crate::catalog::upgrade_schema;
 use crate::error::GatewayError;
 
 /// So many bits of an incarnation are random. The rest suffices for a start every second for eight years,
@@ -70,7 +70,7 @@ pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError>
             // A cluster created by an earlier version.
             UNDEFINED_TABLE if !is_complete => {
                 is_complete = true;
-                home.query(CREATE_SCHEMA).await?;
+                upgrade_schema(home).await?;
             }
             _ => return Err(not_initialised(home.node(), error)),
         }

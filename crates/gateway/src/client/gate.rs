@@ -1,7 +1,8 @@
 //! What every client meets before it has a session: limits, TLS, rules.
 //!
 //! Owns: how many clients there are, in all and by role, and how many are still logging in.
-//! Never: waits: a client that is one too many is refused immediately.
+//! Never: waits: a client that is one too many is refused immediately. (Whoever looks up a role waits for its
+//! permit.)
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -2,7 +2,8 @@
 //!
 //! Owns: how the rows are learned (the statement returns them, or the tables are compared), and that
 //! the client sees nothing of that.
-//! Never: chooses between this and running the statement everywhere (the planner does).
+//! Never: chooses between this and running the statement everywhere: the planner does, or leaves it to the
+//! session's state (`write_replicas`).
 //! Start reading at [`Executor::write_by_row`]; the protocol is `docs/protocol/replicated-tables.md`.
 
 use std::sync::Arc;
@@ -248,9 +249,9 @@ ORDER BY n.nspname, c.relname",
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         call.put(link, text);
         link.connection().flush().await?;
+        let bytes_max = self.travelling_bytes_max();
         let link = self.tx.links.at(&NodeId::HOME);
         let outer = self.client.take_capture();
-        let bytes_max = self.tx.registry.cluster.config.switches.travelling_bytes_max;
         self.client.begin_capture(bytes_max);
         let relayed = relay(self.client, link, Filter::rows(&call, false)).await;
         let captured = self.client.end_capture();

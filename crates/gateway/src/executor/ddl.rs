@@ -4,6 +4,7 @@
 //! session's own catalog until the transaction ends.
 //! Never: leaves DDL half done: any failure here fails the transaction.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,7 +106,8 @@ impl Executor<'_> {
 
     /// Node 1 first; whether other nodes have the objects then decides what they are sent.
     async fn shared_ddl(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
-        let DdlScope::Shared { relations, brings, others: text_of_others } = &ddl.scope else {
+        let DdlScope::Shared { relations, brings, others: text_of_others, each } = &ddl.scope
+        else {
             unreachable!("called for these only");
         };
         let text_of_others = text_of_others.as_deref().unwrap_or(text);
@@ -136,8 +138,58 @@ impl Executor<'_> {
         if !relations.is_empty() {
             self.run_elsewhere(&others, text_of_others, call).await?;
         }
+        if *brings {
+            self.refuse_other_names(relations, &others).await?;
+        }
+        for node in &others {
+            for text in each {
+                self.run_where_it_means_something(*node, text).await?;
+            }
+        }
         self.after_ddl(ddl, &others).await?;
         Ok(Done::Tag(answer.tag))
+    }
+
+    /// An index that a statement leaves without a name is named by each server after the names that it has, and node 1 has
+    /// more of them: what one name means must be the same everywhere.
+    ///
+    /// Errors: 0A000 where indexes of these tables, by OID on node 1, are called otherwise on another node.
+    async fn refuse_other_names(
+        &mut self,
+        relations: &[u32],
+        others: &[NodeId],
+    ) -> Result<(), Failure> {
+        for relation in relations {
+            let mut known = self.tx.catalog.relations.values().flat_map(HashMap::values);
+            let Some(relation) = known.find(|it| it.oid == *relation).cloned() else {
+                continue;
+            };
+            let table = format!("{}::pg_catalog.regclass", quote_literal(&relation.sql_name()));
+            let sql = format!(
+                "SELECT pg_catalog.string_agg(c.relname::pg_catalog.text, ', ' ORDER BY c.relname)
+                 FROM pg_catalog.pg_index i
+                 JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.indexrelid
+                 WHERE i.indrelid OPERATOR(pg_catalog.=) {table}::pg_catalog.oid
+                 OR i.indrelid OPERATOR(pg_catalog.=) ANY
+                     (SELECT t.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree({table}) t)"
+            );
+            let mut names = Vec::new();
+            for node in [NodeId::HOME].iter().chain(others) {
+                let rows = self.tx.link(*node).await?.query(&sql).await?;
+                names.push(rows.first().and_then(|rows| rows.text(0, 0)).map(str::to_owned));
+            }
+            if names.iter().any(|of_node| *of_node != names[0]) {
+                return Err(Failure::unsupported(
+                    format!(
+                        "an index of {} would not have the same name on all nodes",
+                        relation.sql_name()
+                    ),
+                    "Servers choose names that they do not have yet, and node 1 has tables that others have not.",
+                    "Give the index, or the constraint, a name.",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Whether tables on several nodes may need more than before.

@@ -1,28 +1,21 @@
-//! Tutti's own functions, called like any function of PostgreSQL.
+//! Tables that get another placement: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin`, `tutti_home`.
 //!
-//! Owns: `tutti_distribute`, `tutti_replicate`, `tutti_round_robin`, `tutti_function`, `tutti_outcome` and the
-//! informational ones.
-//! Never: decides what a row's node is, or what became of a transaction.
+//! Owns: from which placement to which a table may go, and the transaction in which its rows move.
+//! Never: decides what a row's node is.
+//! Start reading at [`Executor::redistribute`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tutti_cluster::audit;
 use tutti_cluster::catalog::{self, Redistribution};
-use tutti_cluster::recovery::{self, InDoubt, Recoverer};
-use tutti_sql::catalog::{
-    Catalog, NodeId, Placement, Relation, RelationKind, Stage, quote_literal,
-};
-use tutti_sql::closure::{Declaration, FunctionCode};
-use tutti_sql::plan::{Access, TuttiCall};
+use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, Stage, quote_literal};
+use tutti_sql::plan::Access;
 use tutti_sql::planner;
 use tutti_sql::statement::DistributeBy;
-use tutti_wire::backend::ColumnDescription;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
-use crate::executor::{Executor, lag};
-use crate::plans::request::{Call, Done};
+use crate::executor::Executor;
 use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
 
@@ -83,88 +76,7 @@ fn as_if_home<'a>(catalog: &Catalog, moving: impl Iterator<Item = &'a Redistribu
     catalog
 }
 
-/// The columns of a function's answer.
-pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
-    match function {
-        TuttiCall::Distribute { function, .. } => vec![ColumnDescription::text(function)],
-        TuttiCall::Signal { function, .. } => {
-            // bool
-            let (type_oid, type_len) = (16, 1);
-            vec![ColumnDescription { type_oid, type_len, ..ColumnDescription::text(function) }]
-        }
-        TuttiCall::Declare { .. } => vec![ColumnDescription::text("tutti_function")],
-        TuttiCall::Outcome { .. } => vec![ColumnDescription::text("tutti_outcome")],
-        TuttiCall::Show { function } => match function.as_str() {
-            "tutti_nodes" => {
-                vec![ColumnDescription::text("node"), ColumnDescription::text("address")]
-            }
-            "tutti_in_doubt" => {
-                ["gid", "nodes", "since", "decision"].map(ColumnDescription::text).into()
-            }
-            "tutti_check" => vec![ColumnDescription::text("difference")],
-            "tutti_lag" => lag::COLUMNS.map(ColumnDescription::text).into(),
-            "tutti_functions" => {
-                vec![ColumnDescription::text("function"), ColumnDescription::text("declared")]
-            }
-            "tutti_tables" => vec![
-                ColumnDescription::text("table"),
-                ColumnDescription::text("placement"),
-                ColumnDescription::text("key"),
-            ],
-            name => vec![ColumnDescription::text(name)],
-        },
-    }
-}
-
 impl Executor<'_> {
-    pub(crate) async fn tutti_function(
-        &mut self,
-        function: &TuttiCall,
-        text: &str,
-        call: &Call,
-    ) -> Result<Done, Failure> {
-        let rows = match function {
-            TuttiCall::Signal { function, target } => {
-                let target = self.signal_target(*target, call);
-                let terminates = function == "pg_terminate_backend";
-                let Some(sent) = self.signal(target, terminates).await? else {
-                    return self.run_on_one(NodeId::HOME, Access::Read, text, call).await;
-                };
-                vec![vec![Some(if sent { "t" } else { "f" }.to_owned())]]
-            }
-            TuttiCall::Distribute { tables, .. } => {
-                vec![vec![Some(self.redistribute(tables, Step::OfClient).await?)]]
-            }
-            TuttiCall::Declare { function, declared } => {
-                vec![vec![Some(self.declare_function(function, *declared).await?)]]
-            }
-            TuttiCall::Outcome { gid } => {
-                vec![vec![Some(
-                    recovery::outcome(&self.tx.registry.cluster, gid).await?.to_string(),
-                )]]
-            }
-            TuttiCall::Show { function } if function == "tutti_in_doubt" => self.in_doubt().await?,
-            TuttiCall::Show { function } if function == "tutti_check" => {
-                self.check_memory().await?
-            }
-            TuttiCall::Show { function } if function == "tutti_lag" => self.lag().await?,
-            TuttiCall::Show { function } => self.information(function),
-        };
-        Ok(self.tell_function(function, rows, call))
-    }
-
-    /// Writes what one of Tutti's functions answers.
-    pub(crate) fn tell_function(
-        &mut self,
-        function: &TuttiCall,
-        rows: Vec<Vec<Option<String>>>,
-        call: &Call,
-    ) -> Done {
-        let tag = format!("SELECT {}", rows.len());
-        self.put_rows(&columns_of(function), &rows, call);
-        Done::Tag(tag)
-    }
-
     /// Moves rows of tables to the wanted placements, in a transaction over all nodes. Returns what was
     /// done, in words. What forbids a placement is checked after all of them.
     pub(crate) async fn redistribute(
@@ -359,88 +271,6 @@ impl Executor<'_> {
                 "Create it through the gateway.",
             )
         })
-    }
-
-    /// What is prepared somewhere and not being committed here at the moment.
-    async fn in_doubt(&self) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        let found = recovery::list_in_doubt(&mut Recoverer::of(&self.tx.registry.cluster)).await;
-        let found = found.map_err(|error| error.to_fields())?;
-        let left = found
-            .into_iter()
-            .filter(|doubt| !self.tx.registry.cluster.coordinators.contains(&doubt.gid));
-        let row = |doubt: InDoubt| {
-            let nodes = doubt.nodes_text();
-            let decision = doubt.decision.map(|decision| decision.to_string());
-            vec![Some(doubt.gid.to_string()), Some(nodes), Some(doubt.since), decision]
-        };
-        Ok(left.map(row).collect())
-    }
-
-    /// How the catalog in memory differs from the nodes'. The whole catalog is read again.
-    ///
-    /// Errors: 42501 for a role that is not a superuser.
-    async fn check_memory(&mut self) -> Result<Vec<Vec<Option<String>>>, Failure> {
-        const I_AM_SUPERUSER: &str = "SELECT rolsuper FROM pg_catalog.pg_roles \
-             WHERE rolname OPERATOR(pg_catalog.=) current_user";
-        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(I_AM_SUPERUSER).await?;
-        if rows.first().and_then(|rows| rows.text(0, 0)) != Some("t") {
-            return Err(Failure::error("42501", "must be superuser to call tutti_check()"));
-        }
-        let registry = self.tx.registry.clone();
-        let found = audit::memory::differences(&registry.cluster).await;
-        Ok(found.into_iter().map(|difference| vec![Some(difference)]).collect())
-    }
-
-    fn information(&self, function: &str) -> Vec<Vec<Option<String>>> {
-        match function {
-            "tutti_nodes" => self
-                .tx
-                .registry
-                .cluster
-                .endpoints
-                .iter()
-                .map(|it| vec![Some(it.node().to_string()), Some(it.address().to_string())])
-                .collect(),
-            "tutti_tables" => self.table_rows(),
-            "tutti_functions" => self.function_rows(),
-            _ => vec![vec![Some(format!("Tutti {}", env!("CARGO_PKG_VERSION")))]],
-        }
-    }
-
-    fn function_rows(&self) -> Vec<Vec<Option<String>>> {
-        let row = |(function, declared): (&FunctionCode, Declaration)| {
-            let name = format!("{}.{}", function.schema, function.name);
-            vec![Some(name), Some(declared.as_str().to_owned())]
-        };
-        let mut rows: Vec<_> = self.tx.catalog.code.declarations().map(row).collect();
-        rows.sort();
-        rows
-    }
-
-    fn table_rows(&self) -> Vec<Vec<Option<String>>> {
-        let mut rows: Vec<_> = self
-            .tx
-            .catalog
-            .relations
-            .values()
-            .flat_map(|relations| relations.values())
-            .filter(|relation| relation.kind == RelationKind::Table)
-            .map(|relation| {
-                let (placement, key) = match &relation.placement {
-                    Placement::Hash { key, .. } => ("hash", Some(&relation.columns[*key].name)),
-                    Placement::RoundRobin => ("round robin", None),
-                    Placement::Replicated => ("replicated", None),
-                    Placement::Async { key, stage, .. } => {
-                        (stage.words(), Some(&relation.columns[*key].name))
-                    }
-                    Placement::Home => ("node 1 only", None),
-                };
-                let name = format!("{}.{}", relation.schema, relation.name);
-                vec![Some(name), Some(placement.to_owned()), key.cloned()]
-            })
-            .collect();
-        rows.sort();
-        rows
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: running the collecting selects (one statement per node, so that a node's tables are read
 //! in one snapshot), and passing the rows to the final statement, as parameters.
-//! Never: looks into a row.
+//! Never: looks into a client's row; of what nodes have aggregated it reads the types, for only some may travel.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ impl Executor<'_> {
         call: &Call,
     ) -> Result<Option<(String, Call)>, Failure> {
         let width = partial.expected.len();
-        if !call.can_carry(width) {
+        if !call.can_carry(width) || partial.limit.is_some_and(|limit| call.is_zero(limit)) {
             return Ok(None);
         }
         let nodes = self.tx.catalog.nodes.clone();
@@ -143,7 +143,7 @@ impl Executor<'_> {
     }
 
     /// Most bytes of rows that travel with one statement.
-    pub(super) fn travelling_bytes_max(&self) -> usize {
+    pub(crate) fn travelling_bytes_max(&self) -> usize {
         self.tx.registry.cluster.config.switches.travelling_bytes_max
     }
 
@@ -267,11 +267,11 @@ impl Executor<'_> {
         self.send_to_many(texts, access, SnapshotNeed::Rows, IssuedBy::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
-        let bytes_max = self.travelling_bytes_max();
+        let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let mut awaited = Answers::of(&nodes);
         while let Some(node) = awaited.next(self).await {
             let link = self.tx.links.at(&node);
-            let (mut rows, mut gathered) = (Vec::new(), 0);
+            let mut rows = Vec::new();
             let read = read_rows(link, |row| {
                 gathered += row.iter().flatten().map(|value| value.len()).sum::<usize>();
                 if bytes_max < gathered {

@@ -1,7 +1,8 @@
 //! Obeys plans.
 //!
 //! Owns: how each kind of plan is executed on links, and how answers become one answer.
-//! Never: chooses a plan, parses SQL, or decides a commit.
+//! Never: chooses but among the ways that a plan offers, decides a commit, or reads more of a text than its first
+//! word.
 //! Start reading at [`Executor::execute`].
 
 mod array_literal;
@@ -17,6 +18,7 @@ mod fan_out;
 mod gather;
 mod insert;
 pub(crate) mod lag;
+mod own_functions;
 mod reach;
 pub(crate) mod relay;
 mod row_security;
@@ -113,6 +115,7 @@ impl Executor<'_> {
         if has_own_snapshot {
             self.tx.transaction.at_one_moment = planned.relations().cloned();
         }
+        self.refuse_unreadable_views(&planned.written_out).await?;
         self.refuse_views_of_others(&planned.as_owner_of).await?;
         if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are as of one time only within a transaction.

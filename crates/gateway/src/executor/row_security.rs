@@ -1,7 +1,7 @@
-//! Views that are written out, over tables with row security.
+//! Views that are written out: nodes are asked for rows of the tables that they read, as the client.
 //!
-//! Owns: that they are read by their owner only: the policies that count are those for the owner, and rows are asked
-//! for as the client. Never: finds out which views that concerns (the planner does).
+//! Owns: that only those read one who may read it; and over tables with row security only its owner, for whom the
+//! policies that count are. Never: finds out which views that concerns (the planner does).
 //! Start reading at [`Executor::refuse_views_of_others`].
 
 use tutti_sql::catalog::NodeId;
@@ -12,6 +12,45 @@ use super::Executor;
 use crate::client::failure::Failure;
 
 impl Executor<'_> {
+    /// Before a statement that names these views, by OID, which are written out.
+    ///
+    /// Errors: 42501 as on one server; 0A000 if the client may read some of a view's columns only.
+    pub(super) async fn refuse_unreadable_views(&mut self, views: &[u32]) -> Result<(), Failure> {
+        if views.is_empty() {
+            return Ok(());
+        }
+        let views: Vec<_> = views.iter().map(u32::to_string).collect();
+        let sql = format!(
+            "SELECT n.nspname, c.relname, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
+                 pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
+             FROM pg_catalog.pg_class c
+             JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+             WHERE c.oid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.oid[])
+             AND NOT (pg_catalog.has_schema_privilege(n.oid, 'USAGE')
+                 AND pg_catalog.has_table_privilege(c.oid, 'SELECT'))
+             ORDER BY 1, 2 LIMIT 1",
+            views.join(",")
+        );
+        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let Some(row) = rows.first().filter(|rows| rows.rows.len() == 1) else { return Ok(()) };
+        let text = |column| row.text(0, column).unwrap_or_default();
+        let (schema, view) = (text(0), text(1));
+        if text(2) != "t" {
+            let message = format!("permission denied for schema {schema}");
+            return Err(Failure::error("42501", message));
+        }
+        if text(3) != "t" {
+            return Err(Failure::error("42501", format!("permission denied for view {view}")));
+        }
+        Err(Failure::unsupported(
+            format!(
+                "only some columns of view \"{view}\" may be read, and its rows are on several nodes"
+            ),
+            "Its query is written out, and nodes do not know which of its columns are read.",
+            "Grant SELECT on the whole view.",
+        ))
+    }
+
     /// Before a statement that has these views, by OID, written out.
     ///
     /// Errors: 0A000 if one of them belongs to another role than the client has now, and is not `security_invoker`.

@@ -2,7 +2,7 @@
 //!
 //! Owns: three caches, each bounded by bytes: the statements of a text, the plan of a text, and the
 //! plan of a shape (all texts that differ only in the values of literals). Never: plans anything;
-//! `session/planning.rs` does, and says when a cache must be bypassed.
+//! `transaction/planning.rs` has it done, and says when a cache must be bypassed.
 //! Start reading at [`Plans`].
 //!
 //! A plan depends on the statement, the catalog and how names are seen, which is the key it is kept

@@ -179,6 +179,19 @@ impl Call {
         }
     }
 
+    /// Whether this parameter of the client's, counted from 0, is the number 0, or may be.
+    pub(crate) fn is_zero(&self, parameter: u16) -> bool {
+        let Self::Extended { arguments, .. } = self.client() else { return true };
+        let at = usize::from(parameter);
+        match (arguments.values.get(at), arguments.formats.get(at).or(arguments.formats.first())) {
+            (Some(None), _) => false,
+            (Some(Some(value)), Some(1)) => value.iter().all(|byte| *byte == 0),
+            // As int8: no other digit.
+            (Some(Some(value)), _) => !value.iter().any(|byte| (b'1'..=b'9').contains(byte)),
+            (None, _) => true,
+        }
+    }
+
     /// How many parameters are the client's: rows are numbered after them.
     pub(crate) fn parameter_count(&self) -> usize {
         match self.client() {

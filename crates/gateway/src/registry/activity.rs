@@ -1,8 +1,10 @@
-//! What each session is doing, for deadlock detection and placement changes, and the mark on a
+//! What each session is doing, for deadlock detection and changes of the schema, and the mark on a
 //! session whose statement was ended.
 //!
-//! Owns: that a mark rewords only the error of the statement for which it was made.
-//! Never: waits; a session pays a few stores per message.
+//! Owns: what others see of a session's plan (whether there is one, how far it has got, what it depends on, in
+//! how many steps it writes), that a change which comes between is seen before anything more is sent, and that
+//! a mark rewords only the error of the statement for which it was made.
+//! Never: decides whom a change waits for (`tutti_txn::placement_change`). A session pays a few stores per message.
 //! Start reading at [`Activity`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -33,7 +35,8 @@ pub const TERMINATED: &str = "57P01";
 pub const TERMINATED_MESSAGE: &str = "terminating connection due to administrator command";
 const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
 
-/// One session's activity. Only the session itself changes it, except for the mark.
+/// One session's activity. The session itself writes it; others write only the mark (deadlock detection, signals)
+/// and whether the plan is overtaken (changes).
 #[derive(Debug, Default)]
 pub struct Activity {
     /// Grows; odd while the session handles a message of its client.

@@ -57,7 +57,7 @@ pub struct Registry {
     pub statements: SharedStatements,
     /// Which session a cancel request is for.
     pub backends: Arc<Backends>,
-    /// What sessions are doing, for deadlock detection.
+    /// What sessions are doing, for deadlock detection and for changes of the schema.
     pub activities: Arc<Activities>,
     /// Statements and plans that are known already.
     pub plans: Plans,

@@ -45,14 +45,14 @@ impl Session {
         if self.tx.catalog.is_solo() {
             return Ok(());
         }
-        let rows = self.tx.link(NodeId::HOME).await?.query(CHANNELS).await?;
+        let rows = self.tx.link(NodeId::HOME).await?.ask(CHANNELS).await?;
         let listen = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default().to_owned();
         for node in self.tx.catalog.nodes.clone() {
             let is_silent = listen.is_empty() && !self.tx.links.contains_key(&node);
             if node != NodeId::HOME && !is_silent {
                 // One transaction: channels that it keeps listening to are not interrupted.
                 let sql = format!("UNLISTEN *; {listen}");
-                self.tx.link(node).await?.query(&sql).await?;
+                self.tx.link(node).await?.ask(&sql).await?;
             }
         }
         self.tx.hears_node_1_alone = false;

@@ -1,6 +1,7 @@
 //! BEGIN, COMMIT, savepoints: what a transaction's nodes are told, and how it ends.
 //!
-//! Owns: which kind of commit a transaction needs, and what a session forgets when one is over.
+//! Owns: what comes before and after the commit of a transaction, and what a session forgets when one is over.
+//! (Which kind of commit it needs: `transaction::kind_of_commit`.)
 //! Never: commits several writers itself (`global_commit` and `node_by_node` do).
 //! Start reading at [`Session::commit`].
 
@@ -216,7 +217,7 @@ impl Session {
 
     async fn rollback_to(&mut self, name: &str) -> Result<Done, Failure> {
         self.tx.need_block("ROLLBACK TO SAVEPOINT")?;
-        self.tx.need_savepoint(name)?;
+        let on_nodes = self.tx.need_savepoint(name)?.to_owned();
         let lost = || {
             let message = "a node lost its part of this transaction";
             let hint = "Roll back the whole transaction and retry.";
@@ -225,8 +226,7 @@ impl Session {
         if self.tx.transaction.doomed {
             return Err(lost().into());
         }
-        let sql = format!("ROLLBACK TO SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
-        match self.tx.on_all_participants(&sql).await {
+        match self.tx.roll_back_everywhere(&on_nodes).await {
             // A node that failed while joining did not reach the savepoint.
             Err(Failure::Statement(error)) if error.sqlstate() == NO_SUCH_SAVEPOINT => {
                 self.tx.transaction.doomed = true;
@@ -428,7 +428,7 @@ impl Session {
         let committed = how == Ended::Committed;
         let ended = std::mem::take(&mut self.tx.transaction);
         self.tx.activity.note_nodes(0);
-        self.tx.forget_noticed();
+        self.tx.forget_refreshed();
         let may_change_scope = ended.may_change_scope();
         let Transaction {
             mode,

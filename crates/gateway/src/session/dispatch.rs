@@ -42,7 +42,7 @@ impl Session {
             SessionPlan::Notification { listens } => self.notification(*listens, text, call).await,
             // What it asks of the gateway takes the executor's means: moving rows, asking nodes.
             SessionPlan::Tutti(function) => {
-                self.executor().tutti_function(function, text, call).await
+                self.executor().call_own_function(function, text, call).await
             }
             SessionPlan::Empty => Ok(Done::Empty),
         }

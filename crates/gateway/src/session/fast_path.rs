@@ -26,8 +26,10 @@ use crate::client::failure::Failure;
 use crate::executor::relay_all;
 use crate::plans::ShapeEntry;
 use crate::plans::route::{BoundParameter, one_node};
+use crate::registry::activity::Activity;
 use crate::session::Session;
 use crate::session::fast_control::{Control, Told};
+use crate::session::run_again::RUNS_MAX;
 use crate::transaction::named::{Portal, PreparedStatement};
 use crate::transaction::state::Entrance;
 use crate::transaction::{Level, Mode};
@@ -35,9 +37,6 @@ use crate::transaction::{Level, Mode};
 /// Types with smaller numbers are the same on every server, and made of code that is built in
 /// (`FirstGenbkiObjectId` in PostgreSQL's transam.h).
 const TYPE_OIDS_OF_OWN: u32 = 10_000;
-/// How often one is run before the long way is taken, each time ended by a change of the schema.
-const RUNS_MAX: u32 = 20;
-
 /// A flight that can take the short way.
 #[derive(Clone, Debug)]
 enum Recognised {
@@ -243,8 +242,7 @@ impl Session {
             return None;
         }
         // As `begin_statement`, if it had nothing to wait for or to do.
-        self.tx.activity.begin_to_send();
-        if !self.tx.registry.cluster.publisher.is_at_rest() {
+        if !self.tx.comes_into_sight(Activity::begin_to_send) {
             return None;
         }
         self.tx.refresh_catalog();
@@ -381,7 +379,7 @@ impl Session {
         // application, so a reader that looks the other way round may see neither.
         if !self.tx.registry.cluster.authority.in_application.is_shown_by(node)
             || !self.tx.registry.cluster.availability.is_open(node)
-            || (!is_outside && self.tx.must_notice(node))
+            || (!is_outside && self.tx.must_refresh(node))
             || (is_write && is_outside && !self.tx.registry.cluster.authority.rooms.may_pass())
             || !self.link_at_once(node)
         {
@@ -390,7 +388,7 @@ impl Session {
         let may_be_replaced = self.tx.residue.anything;
         let joins = !is_outside && !self.tx.transaction.used.contains(&node);
         if joins {
-            self.tx.note_noticed(node);
+            self.tx.note_refreshed(node);
         }
         let link = self.tx.links.get_mut(&node).filter(|link| link.is_ready())?;
         if let Kind::Execution { number, .. } = &flight.kind

@@ -23,7 +23,7 @@ use super::code_at_commit::LateCode;
 use crate::client::failure::Failure;
 use crate::registry::Registry;
 use crate::transaction::Level;
-use crate::transaction::planning::canceled;
+use crate::transaction::waiting::canceled;
 
 impl Session {
     /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.

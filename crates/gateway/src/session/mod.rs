@@ -18,6 +18,7 @@ mod planning;
 mod prepared;
 mod replicate_async;
 mod return_links;
+mod run_again;
 mod settings;
 mod simple;
 mod sql_statements;

@@ -10,11 +10,13 @@ use tutti_sql::catalog::Catalog;
 
 use super::Session;
 use crate::client::failure::Failure;
+use crate::registry::activity::Activity;
 use crate::registry::activity::overtaken;
 use crate::transaction::planning::{
-    Parsed, REST_PATIENCE, Waits, is_of_analysis, is_of_rows_or_objects, is_setting,
-    is_transaction_control, names_no_rows,
+    Parsed, is_of_analysis, is_of_rows_or_objects, is_setting, is_transaction_control,
+    names_no_rows,
 };
+use crate::transaction::waiting::{HOLD_PATIENCE, Waits};
 
 /// What comes of a message of a flight.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -47,10 +49,10 @@ impl Session {
             }
             return Ok(());
         }
-        let give_up = Instant::now() + REST_PATIENCE;
+        let give_up = Instant::now() + HOLD_PATIENCE;
         loop {
-            if !self.tx.registry.cluster.publisher.is_at_rest() {
-                self.tx.wait_for_rest(give_up).await?;
+            if self.tx.registry.cluster.publisher.is_held() {
+                self.tx.wait_for_end_of_hold(give_up).await?;
             }
             self.renew_own_catalog(text).await?;
             self.tx.refresh_catalog();
@@ -58,11 +60,9 @@ impl Session {
             if self.tx.must_look_at_scope() && !is_early {
                 self.tx.refresh_scope().await?;
             }
-            self.tx.activity.begin_plan();
-            if self.tx.registry.cluster.publisher.is_at_rest() {
+            if self.tx.comes_into_sight(Activity::begin_plan) {
                 return Ok(());
             }
-            self.tx.activity.end_plan();
         }
     }
 
@@ -105,7 +105,7 @@ impl Session {
             return Ok(());
         }
         self.tx.activity.widen_plan();
-        if self.tx.registry.cluster.publisher.is_at_rest() {
+        if !self.tx.registry.cluster.publisher.is_held() {
             // Changes that the flight had nothing to do with have passed it by.
             self.tx.refresh_catalog();
             return Ok(());
@@ -141,15 +141,14 @@ impl Session {
     ///
     /// Errors: 40001 if that would need two snapshots.
     async fn resume_flight(&mut self) -> Result<bool, Failure> {
-        self.tx.activity.begin_plan();
-        if self.tx.registry.cluster.publisher.is_at_rest() {
+        if self.tx.comes_into_sight(Activity::begin_plan) {
             let known = self.tx.catalog.clone();
             self.tx.refresh_catalog();
             if Arc::ptr_eq(&known, &self.tx.catalog) && !self.tx.must_look_at_scope() {
                 return Ok(true);
             }
+            self.tx.activity.end_plan();
         }
-        self.tx.activity.end_plan();
         match self.has_snapshot_of_flight() {
             true => Err(overtaken().into()),
             false => Ok(false),

@@ -28,7 +28,7 @@ use crate::plans::request::{Call, Done};
 use crate::transaction::Mode;
 
 /// Kept while tables become asynchronously replicated, or something else.
-type Held = Arc<tokio::sync::OwnedMutexGuard<()>>;
+type Carrying = Arc<tokio::sync::OwnedMutexGuard<()>>;
 
 /// How long rows that are on their way are waited for.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(20);
@@ -49,7 +49,7 @@ impl Session {
                 if created.distribute_by == Some(DistributeBy::ReplicatedAsync) =>
             {
                 self.refuse_in_block()?;
-                let held = self.hold().await?;
+                let held = self.lock_carrying().await?;
                 let done = self.create(&held, created, planned, text, call).await;
                 self.remove_unused(&held).await;
                 done.map(Some)
@@ -74,7 +74,7 @@ impl Session {
 
     async fn create(
         &mut self,
-        held: &Held,
+        held: &Carrying,
         created: &CreatedTable,
         planned: &Planned,
         text: &str,
@@ -115,7 +115,7 @@ WHERE n.nspname OPERATOR(pg_catalog.=) {}",
             return Ok(None);
         }
         self.refuse_in_block()?;
-        let held = self.hold().await?;
+        let held = self.lock_carrying().await?;
         // Who held it before may have changed them.
         self.begin_statement("").await?;
         let done = self.convert(&held, tables).await;
@@ -138,7 +138,7 @@ WHERE n.nspname OPERATOR(pg_catalog.=) {}",
 
     async fn convert(
         &mut self,
-        held: &Held,
+        held: &Carrying,
         tables: &[(String, DistributeBy)],
     ) -> Result<String, Failure> {
         let [(table, by)] = tables else { return Err(refuse_others()) };
@@ -201,7 +201,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     }
 
     /// The table's rows are carried from now on. Says so.
-    async fn make_async(&mut self, held: &Held, table: &str) -> Result<String, Failure> {
+    async fn make_async(&mut self, held: &Carrying, table: &str) -> Result<String, Failure> {
         let relation = self.executor().table_named(table).await?;
         let words = format!("{} is replicated asynchronously", relation.name);
         match relation.placement {
@@ -230,7 +230,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     }
 
     /// The table is replicated at once again: what is on its way has arrived. Says so.
-    async fn make_replicated(&mut self, held: &Held, table: &str) -> Result<String, Failure> {
+    async fn make_replicated(&mut self, held: &Carrying, table: &str) -> Result<String, Failure> {
         self.refuse_faults(held).await?;
         let carried = self.make_pending(table).await?;
         let (cluster, ended) = (self.tx.registry.cluster.clone(), carried.clone());
@@ -268,7 +268,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     }
 
     /// The table is distributed by hash: each row stays where it was written, whatever has arrived elsewhere. Says so.
-    async fn keep_at_home(&mut self, held: &Held, table: &str) -> Result<String, Failure> {
+    async fn keep_at_home(&mut self, held: &Carrying, table: &str) -> Result<String, Failure> {
         let relation = self.executor().table_named(table).await?;
         let may_drop =
             "SELECT pg_catalog.has_parameter_privilege('session_replication_role', 'SET')";
@@ -300,7 +300,11 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     /// What was on its way of a table that is carried no longer has been dropped by all who receive rows of others.
     /// It would come to whatever has its name later: to the same table, made asynchronous again, as if it were new; to
     /// another one, which it may not fit, and stop all that is behind it.
-    async fn wait_until_passed(&mut self, held: &Held, ended: &Relation) -> Result<(), Failure> {
+    async fn wait_until_passed(
+        &mut self,
+        held: &Carrying,
+        ended: &Relation,
+    ) -> Result<(), Failure> {
         let catalog = self.tx.catalog.clone();
         let mut tables = catalog.relations.values().flat_map(|tables| tables.values());
         let is_other = |table: &Arc<Relation>| {
@@ -360,7 +364,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
 
     /// What carries rows is there. Where tables are carried already, nothing of it may be missing: what was made anew
     /// would begin with what is written from now on.
-    async fn set_up_carriers(&mut self, held: &Held) -> Result<(), Failure> {
+    async fn set_up_carriers(&mut self, held: &Carrying) -> Result<(), Failure> {
         let catalog = self.tx.registry.cluster.catalog();
         if catalog.has_async {
             if let Some(ending) = ending_alone(&catalog) {
@@ -383,7 +387,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
         self.finish_in_any_case(held, setting_up).await
     }
 
-    async fn refuse_faults(&mut self, held: &Held) -> Result<(), Failure> {
+    async fn refuse_faults(&mut self, held: &Carrying) -> Result<(), Failure> {
         let cluster = self.tx.registry.cluster.clone();
         let looking = async move {
             let look = async |carriers: &Carriers, connections: &mut Connections<'_>| {
@@ -407,7 +411,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     }
 
     /// As far as it can be done now; the gateway looks after it later.
-    async fn remove_unused(&mut self, held: &Held) {
+    async fn remove_unused(&mut self, held: &Carrying) {
         let cluster = self.tx.registry.cluster.clone();
         let removing = async move { carrying_watch::remove_unused(&cluster).await };
         if let Err(failure) = self.finish_in_any_case(held, removing).await {
@@ -416,7 +420,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     }
 
     /// Nobody else changes which tables are replicated asynchronously until this is dropped.
-    async fn hold(&mut self) -> Result<Held, Failure> {
+    async fn lock_carrying(&mut self) -> Result<Carrying, Failure> {
         let carrying = self.tx.registry.cluster.carrying.clone();
         Ok(Arc::new(self.tx.while_wanted(carrying.lock_owned()).await?))
     }
@@ -425,7 +429,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     /// it was told, and nobody else may tell it something else before.
     async fn finish_in_any_case<T: Send + 'static>(
         &mut self,
-        held: &Held,
+        held: &Carrying,
         work: impl Future<Output = Result<T, GatewayError>> + Send + 'static,
     ) -> Result<T, Failure> {
         let held = held.clone();

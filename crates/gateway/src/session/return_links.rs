@@ -55,6 +55,11 @@ impl Session {
         if left.anything {
             self.tx.links.values_mut().for_each(|link| link.known.doubt_all());
         }
+        let owes = |node: &NodeId| self.tx.links.get(node).is_some_and(|link| !link.is_quiet());
+        if self.tx.bindings.keys().any(owes) {
+            // The client need not wait for what is awaited now.
+            self.client.flush().await?;
+        }
         self.tx.mend_bound_links().await;
         if let Err(error) = self.tx.forget_parts().await {
             tracing::debug!(%error, "a connection was lost when it was free");

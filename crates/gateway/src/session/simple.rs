@@ -21,13 +21,9 @@ use crate::executor::unseen;
 use crate::plans::apart;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::request::{Call, Done};
-use crate::registry::activity::says_overtaken;
 use crate::session::Session;
 use crate::transaction::Mode;
-use crate::transaction::planning::{ByShape, Parsed, canceled, transaction_failed};
-
-/// After being the victim of so many deadlocks, a statement outside of a transaction reports one.
-const DEADLOCKS_MAX: u32 = 20;
+use crate::transaction::planning::{ByShape, Parsed, transaction_failed};
 
 /// Where a statement stands in a Query message.
 #[derive(Clone, Copy)]
@@ -195,56 +191,6 @@ impl Session {
         }
     }
 
-    /// The client has not been sent what was said from `start` on: the statement is run again. `overtaken`:
-    /// how often that has been; from the second time on changes wait for it.
-    pub(super) fn take_back(&mut self, start: usize, overtaken: &mut u32) {
-        self.client.take_back(start);
-        *overtaken += 1;
-        self.tx.locks_in_turn = true;
-        if 1 < *overtaken {
-            self.tx.starving = Some(self.tx.registry.cluster.publisher.starve());
-        }
-    }
-
-    /// Before a statement that began at `begun` is run again: its nodes know only of its last run.
-    ///
-    /// Errors: 57014 if its time has run out.
-    pub(super) async fn heed_timeout(&mut self, begun: Instant) -> Result<(), Failure> {
-        if self.tx.activity.is_cancelled() {
-            return Err(canceled("57014", "user request"));
-        }
-        match self.tx.statement_timeout().await? {
-            Some(timeout) if timeout <= begun.elapsed() => {
-                Err(canceled("57014", "statement timeout"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a statement, of which the client has been sent nothing, failed only because its plan was
-    /// overtaken; or as the victim of a deadlock over several nodes: on one server it would have held
-    /// all its locks or waited for them. `times`: how often it has been run again.
-    /// Requires: it is rolled back before it runs again.
-    pub(super) fn is_to_run_again(&self, ran: &Result<(), Failure>, times: u32) -> bool {
-        let Err(Failure::Statement(error)) = ran else { return false };
-        if self.tx.activity.is_cancelled() {
-            return false;
-        }
-        let is_whole = self.tx.transaction.mode == Mode::Implicit;
-        says_overtaken(error)
-            || self.tx.activity.take_overtaken(error)
-            || (is_whole && times < DEADLOCKS_MAX && self.tx.activity.take_deadlock(error))
-    }
-
-    /// Whether a statement was stopped by a change of placements before anything of it was sent: it may
-    /// be planned again in its transaction, which is unaffected.
-    pub(super) fn is_unsent<T>(&self, ran: &Result<T, Failure>) -> bool {
-        matches!(ran, Err(Failure::Statement(error)) if says_overtaken(error))
-            && self.tx.activity.is_overtaken_unsent()
-            && !self.tx.transaction.failed
-            && !self.tx.transaction.doomed
-    }
-
     async fn run_text(&mut self, text: &str) -> Result<(), Failure> {
         self.begin_statement(text).await?;
         let by_shape = self.tx.plan_by_shape(text)?;
@@ -312,6 +258,10 @@ impl Session {
                 self.begin_statement(&statement.text).await?;
             }
             let planned = self.tx.plan(&statement)?;
+            if !planned.plan.is_read_by_nodes() {
+                // Rows that travel would be taken for the values.
+                statement.refuse_parameters()?;
+            }
             if learns {
                 self.tx.learn_shape(text, &statement, &planned);
             }

@@ -1,6 +1,6 @@
 //! What the role and the database gave a session at its login (`ALTER ROLE … SET`, `ALTER DATABASE … SET`).
 //!
-//! Owns: what that was. Never: determines what has changed since (see `begun_with`).
+//! Owns: the type of that. Never: determines what has changed since (`begun_with` does).
 
 use tutti_link::pool::RoleSettings;
 

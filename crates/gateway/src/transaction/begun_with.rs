@@ -1,7 +1,7 @@
 //! What the role and the database gave a session at its login (`ALTER ROLE … SET`, `ALTER DATABASE … SET`),
 //! which it keeps when others change them.
 //!
-//! Owns: what that was, and finding which of it newly opened connections would lack.
+//! Owns: keeping it, and finding which of it newly opened connections would lack.
 //! Never: sets anything: [`super::settings::Settings::hold`] makes it part of what connections are
 //! brought to.
 //!

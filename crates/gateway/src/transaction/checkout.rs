@@ -178,7 +178,10 @@ impl TransactionContext {
         for (node, link) in self.links.iter_mut() {
             let is_in = self.transaction.nodes.contains_key(node);
             let must_be_in = is_in && self.transaction.is_open();
-            let is_strange = link.is_quiet() && link.is_outside_transaction() == must_be_in;
+            // One that a cancelled COMMIT of ours has left in its transaction is mended when it is free.
+            let is_strange = link.is_quiet()
+                && link.is_outside_transaction() == must_be_in
+                && (must_be_in || !link.is_spoiled());
             if is_strange && (must_be_in || self.bindings.contains_key(node)) {
                 tracing::error!(%node, must_be_in, "a server is not in the transaction that it was in");
                 link.connection().note_end();
@@ -210,7 +213,7 @@ impl TransactionContext {
         let nodes: Vec<_> = self.bindings.keys().copied().collect();
         for node in nodes {
             let Some(link) = self.links.get_mut(&node) else { continue };
-            if link.is_spoiled() && !link.is_broken() && !link.mend().await {
+            if !link.is_broken() && link.be_in_none().await.is_err() {
                 self.links.remove(&node);
             }
         }

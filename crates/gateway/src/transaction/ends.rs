@@ -8,18 +8,16 @@ use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tutti_cluster::catalog::check;
-use tutti_link::Rows;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::RESET;
+use tutti_link::{Link, Rows};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::statement::Statement;
-use tutti_txn::coordinator::Form;
 use tutti_txn::placement_change::PUBLISH_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
-use crate::transaction::settings::CommitMode;
 use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 
 /// SQLSTATE invalid_savepoint_specification.
@@ -30,6 +28,31 @@ pub(crate) const OWN_GIDS: &str = "tutti_";
 
 /// What a node answered.
 pub(crate) type Answered = Result<Vec<Rows>, NodeError>;
+
+/// Whether a query is run again that a cancel request has hit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Insists {
+    No,
+    UntilNotCancelled,
+}
+
+impl Insists {
+    async fn query(self, link: &mut Link, sql: &str) -> Answered {
+        match self {
+            Self::No => link.query(sql).await,
+            Self::UntilNotCancelled => link.ask(sql).await,
+        }
+    }
+}
+
+/// Which of several errors the client sees does not depend on which came first.
+fn first_failure(mut answered: Vec<(NodeId, Answered)>) -> Result<(), Failure> {
+    answered.sort_by_key(|(node, _)| *node);
+    for (_, answered) in answered {
+        answered?;
+    }
+    Ok(())
+}
 
 impl TransactionContext {
     /// Clients' own prepared transactions are node 1's, and Tutti's own are out of their reach.
@@ -85,17 +108,19 @@ impl TransactionContext {
     pub(crate) async fn savepoint(&mut self, name: &str) -> Result<Done, Failure> {
         self.need_block("SAVEPOINT")?;
         self.import_on_all().await?;
-        let sql = format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
-        self.on_all_participants(&sql).await?;
-        self.transaction.push_savepoint(name);
+        let on_nodes = self.transaction.name_savepoint();
+        self.on_all_participants(&format!("SAVEPOINT {on_nodes}")).await?;
+        self.transaction.push_savepoint(name, on_nodes);
         Ok(Done::Tag("SAVEPOINT".to_owned()))
     }
 
     pub(crate) async fn release(&mut self, name: &str) -> Result<Done, Failure> {
         self.need_block("RELEASE SAVEPOINT")?;
-        self.need_savepoint(name)?;
-        let sql = format!("RELEASE SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name));
-        self.on_all_participants(&sql).await?;
+        let sql = format!("RELEASE SAVEPOINT {}", self.need_savepoint(name)?);
+        // Not awaited: to a node that is cancelled in it the next statement says so, and until then no other has been
+        // told anything that this one could not do as well.
+        let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
+        self.tell_silently(nodes, &sql).await?;
         self.transaction.release(name);
         // As of what its savepoint stood after.
         let steps = self.transaction.step_count();
@@ -104,11 +129,21 @@ impl TransactionContext {
         Ok(Done::Tag("RELEASE".to_owned()))
     }
 
-    pub(crate) fn need_savepoint(&self, name: &str) -> Result<(), Failure> {
-        if self.transaction.has_savepoint(name) {
-            return Ok(());
-        }
-        Err(Failure::error(NO_SUCH_SAVEPOINT, format!("savepoint \"{name}\" does not exist")))
+    /// What nodes call the savepoint.
+    ///
+    /// Errors: 3B001 if there is none of that name.
+    pub(crate) fn need_savepoint(&self, name: &str) -> Result<&str, Failure> {
+        self.transaction.savepoint_on_nodes(name).ok_or_else(|| {
+            Failure::error(NO_SUCH_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+        })
+    }
+
+    /// Goes back to this savepoint, as nodes call it, on every node of the transaction: on each repeatedly until no cancel
+    /// request hits it, for a node that has gone back cannot go forward again.
+    pub(crate) async fn roll_back_everywhere(&mut self, on_nodes: &str) -> Result<(), Failure> {
+        let sql = format!("ROLLBACK TO SAVEPOINT {on_nodes}");
+        let sent = self.transaction.nodes.keys().map(|node| (*node, sql.clone())).collect();
+        first_failure(self.told_on_links(sent, Insists::UntilNotCancelled).await)
     }
 
     /// Runs `sql` on every node of the transaction. One that fails there fails the transaction.
@@ -125,12 +160,7 @@ impl TransactionContext {
         sql: &str,
     ) -> Result<(), Failure> {
         let sent = nodes.iter().map(|node| (*node, sql.to_owned())).collect();
-        let mut answered = self.on_links(sent).await;
-        answered.sort_by_key(|(node, _)| *node);
-        for (_, answered) in answered {
-            answered?;
-        }
-        Ok(())
+        first_failure(self.on_links(sent).await)
     }
 
     /// Sends one query to several links concurrently, and waits for all answers. A link that is
@@ -139,8 +169,16 @@ impl TransactionContext {
         &mut self,
         queries: Vec<(NodeId, String)>,
     ) -> Vec<(NodeId, Answered)> {
+        self.told_on_links(queries, Insists::No).await
+    }
+
+    async fn told_on_links(
+        &mut self,
+        queries: Vec<(NodeId, String)>,
+        insists: Insists,
+    ) -> Vec<(NodeId, Answered)> {
         if let [(node, sql)] = &queries[..] {
-            return vec![(*node, self.on_link(*node, sql).await)];
+            return vec![(*node, self.on_link(*node, sql, insists).await)];
         }
         let mut answers = Vec::new();
         let mut running = JoinSet::new();
@@ -148,7 +186,7 @@ impl TransactionContext {
             match self.links.remove(&node) {
                 Some(mut link) => {
                     running.spawn(async move {
-                        let answered = link.query(&sql).await;
+                        let answered = insists.query(&mut link, &sql).await;
                         (node, link, answered)
                     });
                 }
@@ -168,11 +206,11 @@ impl TransactionContext {
 
     /// The same for one of them, for which no task is spawned. If dropped half-way, it drops the connection,
     /// as there: its state would be unknown.
-    async fn on_link(&mut self, node: NodeId, sql: &str) -> Answered {
+    async fn on_link(&mut self, node: NodeId, sql: &str, insists: Insists) -> Answered {
         let Some(mut link) = self.links.remove(&node) else {
             return Err(NodeError::not_connected(node));
         };
-        let answered = link.query(sql).await;
+        let answered = insists.query(&mut link, sql).await;
         if !link.connection().is_broken() {
             self.links.insert(node, link);
         }
@@ -295,29 +333,5 @@ impl TransactionContext {
             ),
             "Use two transactions.",
         ))
-    }
-
-    /// Whether each node commits its part of the transaction by itself. Where it is SERIALIZABLE that would not
-    /// be as if alone: a client that asks for both gets the one that promises more.
-    pub(crate) fn commits_node_by_node(&self) -> bool {
-        self.settings.commit == CommitMode::Base
-            && self.level() != Level::Serializable
-            && !self.transaction.must_be_whole()
-    }
-
-    /// Where the commit of a transaction that wrote on all of `writers` is decided, and in which form.
-    pub(crate) fn form_of_commit(&self, writers: &[NodeId]) -> (NodeId, Form) {
-        let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
-        // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
-        let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
-        let must_anchor = self.transaction.must_anchor.or(temporary);
-        let must_anchor = must_anchor.filter(|node| writers.contains(node));
-        let form = match (must_anchor.is_some(), self.level() == Level::Serializable) {
-            (true, _) => Form::Anchored,
-            // All checks are done before the decision: none is waited for in the commit room.
-            (false, true) => Form::Apart,
-            (false, false) => self.registry.cluster.config.switches.form,
-        };
-        (must_anchor.unwrap_or(writers[spread]), form)
     }
 }

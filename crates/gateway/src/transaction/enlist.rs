@@ -20,9 +20,9 @@ use tutti_sql::plan::{
 };
 use tutti_wire::error_fields::ErrorFields;
 
-use super::planning::{GLANCE, Timeouts, canceled};
-use super::scope::NOTICE;
+use super::scope::REFRESH_CACHES;
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
+use super::waiting::canceled;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::transaction::state::Isolation;
@@ -59,10 +59,10 @@ impl TransactionContext {
     ) -> Result<&mut Link, Failure> {
         self.enlist_for_flight(node, access).await?;
         // A flight may have answers due that come before.
-        if !self.flight.contains_key(&node) && self.must_notice(node) {
-            self.note_noticed(node);
+        if !self.flight.contains_key(&node) && self.must_refresh(node) {
+            self.note_refreshed(node);
             // Awaited: callers may use the connection as one that owes nothing.
-            self.links.at(&node).query(NOTICE).await?;
+            self.links.at(&node).query(REFRESH_CACHES).await?;
         }
         let link = self.links.at(&node);
         // A change that stops the plan sees from now on that something may come; or that is seen here.
@@ -92,7 +92,7 @@ impl TransactionContext {
         self.enlist(node, access).await
     }
 
-    /// The same for messages of a client's flight: whether the node must first take notice of what others have
+    /// The same for messages of a client's flight: whether the node must first refresh its caches after what others have
     /// changed is the caller's business.
     pub(crate) async fn enlist_for_flight(
         &mut self,
@@ -122,7 +122,7 @@ impl TransactionContext {
             let imports = uses && self.ensure_snapshot_of(&[node]).await?;
             let ticket = uses && self.ensure_tickets(node).await?;
             if joins && !self.flight.contains_key(&node) {
-                self.note_noticed(node);
+                self.note_refreshed(node);
             }
             if joins || uses {
                 self.enter(node, joins, imports, ticket).await?;
@@ -192,6 +192,9 @@ impl TransactionContext {
         ticket: bool,
     ) -> Result<(), Failure> {
         let must_outlive = self.bindings.contains_key(&node) || self.may_leave_on(node);
+        if joins && must_outlive && !self.flight.contains_key(&node) {
+            self.links.at(&node).be_in_none().await?;
+        }
         let transaction = &mut self.transaction;
         let snapshot = transaction.snapshot.as_ref().filter(|_| imports);
         let snapshot = snapshot.and_then(|snapshot| snapshot.name(node));
@@ -329,84 +332,6 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Waits in the gateway as a statement waits on a node for a lock: until it is cancelled, or until the
-    /// client's `statement_timeout` or `lock_timeout` has passed. The wait is given up by dropping its
-    /// future.
-    ///
-    /// Errors: 57014, 55P03.
-    pub(crate) async fn while_wanted<T>(
-        &mut self,
-        awaited: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
-        let activity = self.activity.clone();
-        let begun = Instant::now();
-        let cancelled = activity.cancelled();
-        tokio::pin!(awaited, cancelled);
-        tokio::select! {
-            biased;
-            done = &mut awaited => return Ok(done),
-            () = &mut cancelled => return Err(canceled("57014", "user request")),
-            () = sleep_until(begun + GLANCE) => (),
-        }
-        let Timeouts { statement, lock } = self.timeouts_of_wait().await?;
-        let too_long = |timeout: Option<Duration>| async move {
-            match timeout {
-                Some(timeout) => sleep_until(begun + timeout).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            done = &mut awaited => Ok(done),
-            () = &mut cancelled => Err(canceled("57014", "user request")),
-            () = too_long(lock) => Err(canceled("55P03", "lock timeout")),
-            () = too_long(statement) => Err(canceled("57014", "statement timeout")),
-        }
-    }
-
-    /// The same in the middle of a flight, whose nodes enforce `statement_timeout` as soon as they
-    /// resume.
-    ///
-    /// Errors: 57014.
-    pub(crate) async fn unless_cancelled<T>(
-        &self,
-        awaited: impl Future<Output = T>,
-    ) -> Result<T, Failure> {
-        tokio::select! {
-            biased;
-            done = awaited => Ok(done),
-            () = self.activity.cancelled() => Err(canceled("57014", "user request")),
-        }
-    }
-
-    /// The client's `statement_timeout`, as [`Self::timeouts_of_wait`].
-    pub(crate) async fn statement_timeout(&mut self) -> Result<Option<Duration>, Failure> {
-        Ok(self.timeouts_of_wait().await?.statement)
-    }
-
-    /// The client's timeouts, for a wait in the gateway. They are not known while a flight is under way: asking would
-    /// end its unnamed portal.
-    ///
-    /// Errors: the transaction has failed where it was asked.
-    async fn timeouts_of_wait(&mut self) -> Result<Timeouts, Failure> {
-        if !self.flight.is_empty() || self.transaction.failed {
-            return Ok(Timeouts::default());
-        }
-        // A node of the transaction knows also what was set in it.
-        let mut nodes = self.transaction.nodes.keys().copied();
-        let node = nodes.find(|node| self.links.get(node).is_some_and(|link| link.is_ready()));
-        let node = match node {
-            None if self.transaction.nodes.is_empty() => {
-                self.link(NodeId::HOME).await.is_ok().then_some(NodeId::HOME)
-            }
-            node => node,
-        };
-        match node {
-            Some(node) => self.timeouts_on(node).await,
-            None => Ok(Timeouts::default()),
-        }
-    }
-
     /// Whether the transaction has no snapshot yet, and will get one of several nodes.
     pub(crate) fn will_import_snapshot(&self) -> bool {
         self.keeps_its_snapshot()
@@ -489,7 +414,7 @@ impl TransactionContext {
     }
 
     /// Sends `sql` to nodes without waiting for an answer, which matters only if it is an error.
-    async fn tell_silently(
+    pub(super) async fn tell_silently(
         &mut self,
         nodes: impl IntoIterator<Item = NodeId>,
         sql: &str,
@@ -600,7 +525,7 @@ impl TransactionContext {
     pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
         let ended = std::mem::take(&mut self.transaction);
         self.activity.note_nodes(0);
-        self.forget_noticed();
+        self.forget_refreshed();
         self.tell_silently(ended.nodes.keys().copied(), "COMMIT").await
     }
 
@@ -614,9 +539,7 @@ impl TransactionContext {
         };
         self.transaction.undone = true;
         let sql = match self.transaction.last_savepoint() {
-            Some(name) => {
-                format!("ROLLBACK TO SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
-            }
+            Some(name) => format!("ROLLBACK TO SAVEPOINT {name}"),
             None => "ROLLBACK".to_owned(),
         };
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();

@@ -8,15 +8,15 @@
 pub(crate) mod accounting;
 mod at_login;
 pub(crate) mod begun_with;
+pub(crate) mod bound_with;
 pub(crate) mod change_in_commit;
 pub(crate) mod checkout;
 pub(crate) mod deferred;
 pub(crate) mod ends;
 pub(crate) mod enlist;
-pub(crate) mod moment;
+mod kind_of_commit;
 pub(crate) mod moved_rows;
 pub(crate) mod named;
-mod names;
 pub(crate) mod pause;
 pub(crate) mod placement_change;
 mod plan_keys;
@@ -26,6 +26,8 @@ mod resume;
 pub(crate) mod scope;
 pub(crate) mod settings;
 pub(crate) mod state;
+mod told_by_home;
+pub(crate) mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
@@ -71,9 +73,9 @@ pub(crate) struct TransactionContext {
     pub(crate) process_id: i32,
     /// How many statements that may write its nodes were sent.
     pub(crate) writes: u64,
-    /// Nodes where something is open, and what was published when their backends last took notice of what others
+    /// Nodes where something is open, and what was published when their backends last refreshed their caches after what others
     /// had changed.
-    pub(crate) noticed: Vec<(NodeId, Option<Arc<Catalog>>)>,
+    pub(crate) refreshed: Vec<(NodeId, Option<Arc<Catalog>>)>,
     /// What it is doing, for others to see.
     pub(crate) activity: Arc<Activity>,
     /// Which backends work for it.
@@ -177,7 +179,7 @@ impl TransactionContext {
             process_id,
             workers,
             writes: 0,
-            noticed: Vec::new(),
+            refreshed: Vec::new(),
             permit: None,
             links: Links::default(),
             bindings: BTreeMap::new(),

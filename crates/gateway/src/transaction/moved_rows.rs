@@ -26,7 +26,7 @@ use tutti_cluster::catalog::publisher::Hold;
 use tutti_cluster::error::GatewayError;
 use tutti_sql::catalog::{Relation, quote_literal};
 
-use super::planning::canceled;
+use super::waiting::canceled;
 use crate::client::failure::Failure;
 use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;

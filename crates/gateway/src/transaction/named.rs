@@ -19,7 +19,7 @@ use tutti_wire::frame::Frame;
 
 use crate::plans::Basis;
 use crate::plans::request::Call;
-use crate::transaction::moment::Moment;
+use crate::transaction::bound_with::BoundWith;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
 #[derive(Clone, Debug)]
@@ -50,6 +50,9 @@ pub struct PreparedStatement {
     pub source: Option<Arc<str>>,
     /// The plan, and what it was made for.
     pub plan: Option<CachedPlan>,
+    /// The unnamed statement in whose place it was parsed while earlier messages were unanswered: if one of them has
+    /// failed, a server keeps that.
+    pub replaces: Option<Box<PreparedStatement>>,
 }
 
 impl PreparedStatement {
@@ -69,6 +72,7 @@ impl PreparedStatement {
             from_sql: false,
             source: None,
             plan: None,
+            replaces: None,
         }
     }
 }
@@ -103,7 +107,7 @@ pub struct Bound {
     /// Its plan.
     pub planned: Arc<Planned>,
     /// When that was.
-    pub(crate) then: Moment,
+    pub(crate) then: BoundWith,
     /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
     pub plan_number: u64,
     /// The relations that it named then, by OID. `None`: all that it uses is locked since it was bound, as is
@@ -212,7 +216,7 @@ pub(crate) struct Cursor {
     pub holds: bool,
     /// When it was declared: each FETCH goes on with the snapshot and the plan of then, and code in it may come
     /// to any table.
-    pub then: Moment,
+    pub then: BoundWith,
     /// What its plan depends on.
     pub concerns: Option<Arc<Concerns>>,
     /// After how many steps of its transaction it was declared, as long as that may be undone.

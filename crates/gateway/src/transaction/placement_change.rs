@@ -30,7 +30,7 @@ use tutti_txn::placement_change::{
 use tutti_wire::error_fields::ErrorFields;
 
 use super::change_in_commit::ChangeInCommit;
-use super::planning::{Waits, canceled};
+use super::waiting::{Waits, canceled};
 use crate::client::failure::Failure;
 use crate::registry::activity::{Activity, Unasked};
 use crate::registry::{Ending, Registry, process_ids};

@@ -9,10 +9,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use tokio::time::Instant;
-use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation};
+use tutti_sql::catalog::{Catalog, Placement, Relation};
 use tutti_sql::closure::{grown, is_elsewhere, turned};
 use tutti_sql::plan::{Access, Concerns, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
@@ -25,13 +23,9 @@ use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, ShapeEntry, apart};
 use crate::registry::activity::Unasked;
 use crate::transaction::TransactionContext;
-use crate::transaction::moment::{LateCalls, Moment};
-use crate::transaction::scope::NOTICE;
-
-/// How long a statement waits while a schema change is committed and read.
-pub(crate) const REST_PATIENCE: Duration = Duration::from_secs(15);
-/// Holds that end within this are waited for without regard to the client's own timeouts.
-pub(crate) const GLANCE: Duration = Duration::from_millis(100);
+use crate::transaction::bound_with::{BoundWith, LateCalls};
+use crate::transaction::scope::REFRESH_CACHES;
+use crate::transaction::waiting::{Waits, canceled};
 
 /// What is known of a text by its shape.
 pub(crate) enum ByShape {
@@ -74,43 +68,7 @@ pub(crate) fn is_of_analysis(sqlstate: &str) -> bool {
     ["42", "22", "0A", "54"].iter().any(|class| sqlstate.starts_with(class))
 }
 
-/// How to wait until plans may be made.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Waits {
-    /// No longer than the client's timeouts allow; node 1 is asked for them.
-    AsOnANode,
-    /// Until it is over: a question would cost an unnamed portal on node 1, or end what is open there.
-    AskingNobody,
-}
-
-/// The client's `statement_timeout` and `lock_timeout`; `None`: it has none, or it is not known.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Timeouts {
-    pub(super) statement: Option<Duration>,
-    pub(super) lock: Option<Duration>,
-}
-
 impl TransactionContext {
-    /// Before a commit, or a portal that goes on, which a change of the schema must see, or which waits for it.
-    ///
-    /// Errors: as [`Self::wait_for_rest`].
-    pub(crate) async fn begin_in_sight(&mut self, waits: Waits) -> Result<(), Failure> {
-        let give_up = Instant::now() + REST_PATIENCE;
-        loop {
-            if !self.registry.cluster.publisher.is_at_rest() {
-                match waits {
-                    Waits::AsOnANode => self.wait_for_rest(give_up).await?,
-                    Waits::AskingNobody => self.wait_for_rest_for(give_up, None, None).await?,
-                }
-            }
-            self.activity.begin_to_send();
-            if self.registry.cluster.publisher.is_at_rest() {
-                return Ok(());
-            }
-            self.activity.end_plan();
-        }
-    }
-
     /// Before a plan is executed: which tables must not change before it has locked them, or before it has made
     /// their rows anew.
     pub(crate) fn note_steps(&self, plan: &Plan) {
@@ -125,94 +83,6 @@ impl TransactionContext {
         if planned.unasked {
             let scope = (!self.catalog.is_solo()).then(|| self.scope.clone());
             self.activity.note_unasked(Unasked { text: text.to_owned(), scope });
-        }
-    }
-
-    /// Waits for the end of a hold as a statement waits on its node for a lock: until it is cancelled,
-    /// until the client is gone, or until the client's own timeouts have passed.
-    ///
-    /// Errors: 57014, 55P03; 57P03 after `give_up`.
-    pub(crate) async fn wait_for_rest(&mut self, give_up: Instant) -> Result<(), Failure> {
-        let (registry, activity) = (self.registry.clone(), self.activity.clone());
-        let soon = Instant::now() + GLANCE;
-        tokio::select! {
-            is_over = registry.cluster.publisher.wait_for_rest(soon) => if is_over { return Ok(()) },
-            () = activity.cancelled() => return Err(canceled("57014", "user request")),
-        }
-        let Timeouts { statement, lock } = self.timeouts().await?;
-        let less = |timeout: Option<Duration>| timeout.map(|it| it.saturating_sub(GLANCE));
-        self.wait_for_rest_for(give_up, less(statement), less(lock)).await
-    }
-
-    async fn wait_for_rest_for(
-        &mut self,
-        give_up: Instant,
-        statement: Option<Duration>,
-        lock: Option<Duration>,
-    ) -> Result<(), Failure> {
-        let (registry, activity) = (self.registry.clone(), self.activity.clone());
-        let begun = Instant::now();
-        let cancelled = activity.cancelled();
-        tokio::pin!(cancelled);
-        let of_statement = statement.map(|timeout| (begun + timeout, "57014", "statement timeout"));
-        let of_lock = lock.map(|timeout| (begun + timeout, "55P03", "lock timeout"));
-        let first = [of_statement, of_lock].into_iter().flatten().min();
-        let until = first.map_or(give_up, |(until, ..)| until.min(give_up));
-        tokio::select! {
-            is_over = registry.cluster.publisher.wait_for_rest(until) => match (is_over, first) {
-                (true, _) => Ok(()),
-                (false, Some((until, sqlstate, why))) if until < give_up => {
-                    Err(canceled(sqlstate, why))
-                }
-                (false, _) => Err(ErrorFields::error(
-                    "57P03",
-                    "a change of the schema is being committed, or the catalog is being read",
-                )
-                .with(b'H', "Nothing was done; retrying is safe.")
-                .into()),
-            },
-            () = &mut cancelled => Err(canceled("57014", "user request")),
-        }
-    }
-
-    /// The client's timeouts, if node 1 can be asked now.
-    ///
-    /// Errors: the transaction has failed there.
-    async fn timeouts(&mut self) -> Result<Timeouts, Failure> {
-        if !self.flight.is_empty() || self.transaction.failed {
-            return Ok(Timeouts::default());
-        }
-        // SHOW needs no snapshot, and so gives the transaction none.
-        let takes_snapshot = std::mem::replace(&mut self.takes_snapshot, false);
-        let joined = self.enlist(NodeId::HOME, Access::Read).await.map(drop);
-        self.takes_snapshot = takes_snapshot;
-        match joined {
-            Ok(()) => self.timeouts_on(NodeId::HOME).await,
-            // Whoever sends something next is told of the change.
-            Err(_) if self.activity.is_overtaken() => Ok(Timeouts::default()),
-            Err(failure) => self.failed_to_ask(NodeId::HOME, failure),
-        }
-    }
-
-    /// The client's timeouts as the session's connection to `node` has them. Requires: it has one, which owes nothing.
-    ///
-    /// Errors: the transaction has failed there.
-    pub(super) async fn timeouts_on(&mut self, node: NodeId) -> Result<Timeouts, Failure> {
-        let shown = self.links.at(&node).query("SHOW statement_timeout; SHOW lock_timeout").await;
-        let shown = match shown {
-            Ok(shown) => shown,
-            Err(error) => return self.failed_to_ask(node, error.into()),
-        };
-        let at = |index: usize| shown.get(index)?.text(0, 0).and_then(read_duration);
-        Ok(Timeouts { statement: at(0), lock: at(1) })
-    }
-
-    /// A question of the gateway's that fails in the client's transaction has failed that: a cancel request may have met
-    /// its BEGIN, for example. Elsewhere nothing is lost by it but the answer.
-    fn failed_to_ask(&self, node: NodeId, failure: Failure) -> Result<Timeouts, Failure> {
-        match self.transaction.nodes.contains_key(&node) {
-            true => Err(failure),
-            false => Ok(Timeouts::default()),
         }
     }
 
@@ -262,15 +132,15 @@ impl TransactionContext {
     }
 
     /// What code means now.
-    pub(crate) fn moment(&self) -> Moment {
+    pub(crate) fn bound_now(&self) -> BoundWith {
         let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
-        Moment { catalog: self.catalog.clone(), path_changes, sight_changes: self.sight_changes }
+        BoundWith { catalog: self.catalog.clone(), path_changes, sight_changes: self.sight_changes }
     }
 
     /// Errors: 40001 if code that is called has come to do more than it did then.
     pub(super) fn refuse_if_grown(
         &self,
-        old: &Moment,
+        old: &BoundWith,
         new: &Catalog,
         concerns: Option<&Concerns>,
     ) -> Result<(), Failure> {
@@ -315,9 +185,9 @@ impl TransactionContext {
         }
         self.refresh_catalog();
         for node in self.transaction.writers().collect::<Vec<_>>() {
-            if self.must_notice(node) {
-                self.note_noticed(node);
-                self.link(node).await?.query(NOTICE).await?;
+            if self.must_refresh(node) {
+                self.note_refreshed(node);
+                self.link(node).await?.query(REFRESH_CACHES).await?;
             }
         }
         Ok(())
@@ -427,7 +297,7 @@ impl TransactionContext {
             Some(known) if known.concerns.calls_all_of(concerns) => (),
             Some(known) => known.concerns = Arc::new(known.concerns.with(concerns)),
             None => {
-                let (then, plan_number) = (self.moment(), self.activity.plan_number());
+                let (then, plan_number) = (self.bound_now(), self.activity.plan_number());
                 let concerns = concerns.clone();
                 self.transaction.late_calls = Some(LateCalls { then, concerns, plan_number });
             }
@@ -587,7 +457,7 @@ impl TransactionContext {
 
 /// Whether what is called or read by code is not what it was then, and what.
 fn found_otherwise(
-    old: &Moment,
+    old: &BoundWith,
     new: &Catalog,
     changed_sight: bool,
     concerns: Option<&Concerns>,
@@ -651,26 +521,6 @@ fn has_moved(relation: &Arc<Relation>, old: &Catalog, new: &Catalog) -> bool {
         return relation.placement != Placement::Home;
     };
     is_elsewhere(before, relation, old, new)
-}
-
-pub(crate) fn canceled(sqlstate: &str, why: &str) -> Failure {
-    Failure::error(sqlstate, format!("canceling statement due to {why}"))
-}
-
-/// A setting of time as SHOW writes it; `None` for none.
-fn read_duration(shown: &str) -> Option<Duration> {
-    let digits = shown.find(|c: char| !c.is_ascii_digit()).unwrap_or(shown.len());
-    let (number, unit) = shown.split_at(digits);
-    let milliseconds = match unit {
-        "" | "ms" => 1,
-        "s" => 1_000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let number: u64 = number.parse().ok()?;
-    (0 < number).then(|| Duration::from_millis(number.saturating_mul(milliseconds)))
 }
 
 /// Whether a text changes the schema and reads no rows: an object it names that is not known yet is

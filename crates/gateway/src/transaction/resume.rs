@@ -16,7 +16,7 @@ use super::planning::{as_it_was, refuse_if_moved};
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::transaction::TransactionContext;
-use crate::transaction::moment::Moment;
+use crate::transaction::bound_with::BoundWith;
 use crate::transaction::named::{Bound, Cursor, Portal};
 
 impl TransactionContext {
@@ -116,7 +116,7 @@ impl TransactionContext {
     /// Errors: 40001 if code that it may call has come to do more since than its plan reckons with.
     pub(crate) fn refuse_grown_since(
         &self,
-        old: &Moment,
+        old: &BoundWith,
         concerns: Option<&Concerns>,
     ) -> Result<(), Failure> {
         self.refuse_if_grown(old, &self.catalog, concerns)

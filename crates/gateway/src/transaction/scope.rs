@@ -15,39 +15,39 @@ use crate::transaction::settings::{CommitMode, IdleTimeouts};
 use crate::transaction::state::Isolation;
 use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 
-/// Makes a server notice, within a transaction too, which names and functions others have changed: it does so when it
-/// gets a lock that it does not have, and otherwise keeps its search path, and calls what it has read before. This is the lock of the TOAST table of
-/// pg_seclabel, which no statement has.
-pub(crate) const NOTICE: &str =
+/// Makes a server look, within a transaction too, which names and functions others have changed: it does so when it
+/// gets a lock that it does not have, and otherwise keeps its search path, and calls what it has read before. This is
+/// the lock of the TOAST table of pg_seclabel, which no statement has.
+pub(crate) const REFRESH_CACHES: &str =
     "SELECT pg_catalog.pg_relation_size('3598'::pg_catalog.regclass, 'main'::pg_catalog.text)";
 
 impl TransactionContext {
     /// From here on what is open on this node began with what is published now.
-    pub(crate) fn note_noticed(&mut self, node: NodeId) {
+    pub(crate) fn note_refreshed(&mut self, node: NodeId) {
         let published = self.published_of_plans().clone();
-        self.set_noticed(node, Some(published));
+        self.set_refreshed(node, Some(published));
     }
 
-    /// It is not known whether this node was told to take notice.
-    pub(crate) fn doubt_noticed(&mut self, node: NodeId) {
-        self.set_noticed(node, None);
+    /// It is not known whether this node was told to refresh its caches.
+    pub(crate) fn doubt_refreshed(&mut self, node: NodeId) {
+        self.set_refreshed(node, None);
     }
 
-    fn set_noticed(&mut self, node: NodeId, published: Option<Arc<Catalog>>) {
-        match self.noticed.iter_mut().find(|(known, _)| *known == node) {
+    fn set_refreshed(&mut self, node: NodeId, published: Option<Arc<Catalog>>) {
+        match self.refreshed.iter_mut().find(|(known, _)| *known == node) {
             Some((_, catalog)) => *catalog = published,
-            None => self.noticed.push((node, published)),
+            None => self.refreshed.push((node, published)),
         }
     }
 
     /// Whether a statement that is planned by what is published now might call, on this node, what was there before:
-    /// a transaction is open that began then, or took notice then.
-    pub(crate) fn must_notice(&self, node: NodeId) -> bool {
+    /// a transaction is open that began then, or refreshed its caches then.
+    pub(crate) fn must_refresh(&self, node: NodeId) -> bool {
         let is_older = |(known, catalog): &(NodeId, Option<Arc<Catalog>>)| {
             let is_that = |catalog| Arc::ptr_eq(catalog, self.published_of_plans());
             *known == node && !catalog.as_ref().is_some_and(is_that)
         };
-        self.noticed.iter().any(is_older)
+        self.refreshed.iter().any(is_older)
             && !self.catalog.is_solo()
             && !self.transaction.failed
             // It takes a snapshot, which may be still to be imported.
@@ -63,8 +63,8 @@ impl TransactionContext {
     }
 
     /// Nothing is open any more.
-    pub(crate) fn forget_noticed(&mut self) {
-        self.noticed.clear();
+    pub(crate) fn forget_refreshed(&mut self) {
+        self.refreshed.clear();
     }
 
     /// Which node this session prefers where any will do: one it has used in this transaction, else
@@ -107,7 +107,7 @@ impl TransactionContext {
                 self.enlist(NodeId::HOME, Access::Read).await?
             }
         };
-        let mut rows = link.ask_unhurried(&format!("{NOTICE}; {sql}"), is_in_block).await?;
+        let mut rows = link.ask_unhurried(&format!("{REFRESH_CACHES}; {sql}"), is_in_block).await?;
         if !rows.is_empty() {
             rows.remove(0);
         }
@@ -154,7 +154,7 @@ impl TransactionContext {
             // What is sent to nodes where the transaction has been is to mean the same there.
             let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
             for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
-                self.enlist(node, Access::Read).await?.query(NOTICE).await?;
+                self.enlist(node, Access::Read).await?.query(REFRESH_CACHES).await?;
             }
         }
         Ok(())

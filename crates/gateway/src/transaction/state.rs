@@ -16,8 +16,8 @@ use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
 
+use super::bound_with::LateCalls;
 use super::change_in_commit::ChangeInCommit;
-use super::moment::LateCalls;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -160,12 +160,14 @@ impl Characteristics {
 /// A step that a node that joins late must repeat.
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Step {
-    Savepoint(String),
-    /// SET TRANSACTION after a savepoint or a query.
-    Modes {
-        sql: String,
-        given: Characteristics,
+    Savepoint {
+        /// What the client calls it; others may have the same name.
+        name: String,
+        /// What nodes call it.
+        on_nodes: String,
     },
+    /// SET TRANSACTION after a savepoint or a query.
+    Modes { sql: String, given: Characteristics },
     /// SET, SET LOCAL, SET CONSTRAINTS…
     Setting {
         sql: String,
@@ -178,9 +180,7 @@ impl Step {
     /// What repeats it on a node that joins later.
     fn to_sql(&self) -> String {
         match self {
-            Self::Savepoint(name) => {
-                format!("SAVEPOINT {}", tutti_sql::catalog::quote_identifier(name))
-            }
+            Self::Savepoint { on_nodes, .. } => format!("SAVEPOINT {on_nodes}"),
             Self::Setting { sql, .. } | Self::Modes { sql, .. } => sql.clone(),
         }
     }
@@ -196,6 +196,8 @@ pub struct Transaction {
     /// The relations of a READ COMMITTED statement that has this transaction to itself, so that all it
     /// reads is as of one time: its snapshot must not be older than the locks that it takes.
     pub at_one_moment: Option<Arc<[u32]>>,
+    /// How many savepoints it has named for nodes.
+    savepoints: u32,
     /// A node lost its part: not even ROLLBACK TO helps.
     pub doomed: bool,
     /// Level and access mode.
@@ -459,21 +461,32 @@ impl Transaction {
         self.steps.len()
     }
 
-    /// SAVEPOINT was done.
-    pub fn push_savepoint(&mut self, name: &str) {
-        self.steps.push(Step::Savepoint(name.to_owned()));
+    /// What nodes are to call its next savepoint: no other of the transaction is called so, ever. By the client's name a
+    /// node on which SAVEPOINT or RELEASE has failed would go back to another savepoint than the rest, where several have
+    /// that name.
+    pub fn name_savepoint(&mut self) -> String {
+        self.savepoints += 1;
+        format!("tutti_{}", self.savepoints)
     }
 
-    /// Whether a savepoint of that name is there.
-    pub fn has_savepoint(&self, name: &str) -> bool {
-        self.savepoint_position(name).is_some()
+    /// SAVEPOINT was done, on its nodes under the name that [`Self::name_savepoint`] gave.
+    pub fn push_savepoint(&mut self, name: &str, on_nodes: String) {
+        self.steps.push(Step::Savepoint { name: name.to_owned(), on_nodes });
+    }
+
+    /// What nodes call the client's savepoint of that name, if there is one.
+    pub fn savepoint_on_nodes(&self, name: &str) -> Option<&str> {
+        match &self.steps[self.savepoint_position(name)?] {
+            Step::Savepoint { on_nodes, .. } => Some(on_nodes),
+            Step::Setting { .. } | Step::Modes { .. } => None,
+        }
     }
 
     /// How much memory its settings take.
     pub fn settings_bytes(&self) -> usize {
         let bytes = self.steps.iter().map(|step| match step {
             Step::Setting { sql, .. } => sql.len(),
-            Step::Savepoint(_) | Step::Modes { .. } => 0,
+            Step::Savepoint { .. } | Step::Modes { .. } => 0,
         });
         bytes.sum()
     }
@@ -490,10 +503,10 @@ impl Transaction {
             .any(|step| matches!(step, Step::Setting { sql, .. } if sql.starts_with("SELECT ")))
     }
 
-    /// The savepoint that was made last and is still there.
+    /// The savepoint that was made last and is still there, as nodes call it.
     pub fn last_savepoint(&self) -> Option<&str> {
         self.steps.iter().rev().find_map(|step| match step {
-            Step::Savepoint(name) => Some(name.as_str()),
+            Step::Savepoint { on_nodes, .. } => Some(on_nodes.as_str()),
             Step::Setting { .. } | Step::Modes { .. } => None,
         })
     }
@@ -524,7 +537,7 @@ impl Transaction {
     /// held before the first savepoint that is open; and if the whole transaction is undone by then, because it
     /// failed outside of any savepoint, what held before its modes were set at all.
     pub fn characteristics_to_chain(&self, rolls_back: bool) -> Characteristics {
-        let is_savepoint = |step: &Step| matches!(step, Step::Savepoint(_));
+        let is_savepoint = |step: &Step| matches!(step, Step::Savepoint { .. });
         match self.steps.iter().position(is_savepoint) {
             Some(first) if rolls_back || self.failed => {
                 self.characteristics_behind(&self.steps[..first])
@@ -538,7 +551,7 @@ impl Transaction {
     pub fn is_read_only(&self) -> bool {
         let said_last = self.steps.iter().rev().find_map(|step| match step {
             Step::Modes { given, .. } => given.read_only,
-            Step::Savepoint(_) | Step::Setting { .. } => None,
+            Step::Savepoint { .. } | Step::Setting { .. } => None,
         });
         said_last.or(self.characteristics.read_only) == Some(true)
     }
@@ -563,7 +576,9 @@ impl Transaction {
     }
 
     fn savepoint_position(&self, name: &str) -> Option<usize> {
-        self.steps.iter().rposition(|step| matches!(step, Step::Savepoint(found) if found == name))
+        let is_it =
+            |step: &Step| matches!(step, Step::Savepoint { name: found, .. } if found == name);
+        self.steps.iter().rposition(is_it)
     }
 
     /// A setting was made; `kept_as` if it outlives a COMMIT.
@@ -575,7 +590,9 @@ impl Transaction {
     pub fn kept_settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.steps.iter().filter_map(|step| match step {
             Step::Setting { sql, kept_as: Some(name) } => Some((name.as_str(), sql.as_str())),
-            Step::Setting { kept_as: None, .. } | Step::Savepoint(_) | Step::Modes { .. } => None,
+            Step::Setting { kept_as: None, .. } | Step::Savepoint { .. } | Step::Modes { .. } => {
+                None
+            }
         })
     }
 }
@@ -595,18 +612,23 @@ mod tests {
         steps.iter().filter(|sql| !sql.is_empty()).cloned().collect::<Vec<_>>().join("; ")
     }
 
+    fn push_savepoint(transaction: &mut Transaction, name: &str) {
+        let on_nodes = transaction.name_savepoint();
+        transaction.push_savepoint(name, on_nodes);
+    }
+
     #[test]
     fn a_node_that_joins_late_repeats_what_still_holds() {
         let mut transaction = Transaction::default();
         transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
         transaction.push_setting("SET LOCAL a = 1", None);
-        transaction.push_savepoint("s");
+        push_savepoint(&mut transaction, "s");
         transaction.push_setting("SET b = 2", Some("b".into()));
-        transaction.push_savepoint("t");
+        push_savepoint(&mut transaction, "t");
         check(
             &transaction,
             expect![[
-                r#"BEGIN ISOLATION LEVEL repeatable read; SET LOCAL a = 1; SAVEPOINT "s"; SET b = 2; SAVEPOINT "t""#
+                r#"BEGIN ISOLATION LEVEL repeatable read; SET LOCAL a = 1; SAVEPOINT tutti_1; SET b = 2; SAVEPOINT tutti_2"#
             ]],
         );
         transaction.release("s");
@@ -620,11 +642,11 @@ mod tests {
     fn what_is_set_behind_a_savepoint_goes_with_it() {
         let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
         let mut transaction = Transaction::default();
-        transaction.push_savepoint("s");
+        push_savepoint(&mut transaction, "s");
         transaction.push_modes("SET TRANSACTION READ ONLY", read_only.clone());
         assert!(transaction.is_read_only());
         assert_eq!(transaction.characteristics_now(), read_only);
-        check(&transaction, expect![[r#"BEGIN; SAVEPOINT "s"; SET TRANSACTION READ ONLY"#]]);
+        check(&transaction, expect![[r#"BEGIN; SAVEPOINT tutti_1; SET TRANSACTION READ ONLY"#]]);
         let mut released = Transaction::default();
         std::mem::swap(&mut released.steps, &mut transaction.steps);
         transaction.steps.clone_from(&released.steps);
@@ -640,7 +662,7 @@ mod tests {
         let mut transaction = Transaction::default();
         transaction.characteristics.isolation = Some(Isolation::Serializable);
         transaction.characteristics.read_only = Some(true);
-        transaction.push_savepoint("s");
+        push_savepoint(&mut transaction, "s");
         let entrance = Entrance {
             snapshot: Some("3-1"),
             ticket: true,
@@ -648,7 +670,7 @@ mod tests {
             ..Entrance::default()
         };
         expect![[
-            r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; SELECT tutti.insert_ticket(); SET TRANSACTION READ ONLY; SAVEPOINT "s""#
+            r#"BEGIN ISOLATION LEVEL serializable READ WRITE; SET TRANSACTION SNAPSHOT '3-1'; SELECT tutti.insert_ticket(); SET TRANSACTION READ ONLY; SAVEPOINT tutti_1"#
         ]]
         .assert_eq(&sql_of(&transaction, entrance));
     }
@@ -657,17 +679,17 @@ mod tests {
     fn timeouts_hold_for_the_ticket_too() {
         let mut transaction = Transaction::default();
         transaction.push_setting("SET LOCAL lock_timeout = 1", None);
-        transaction.push_savepoint("s");
+        push_savepoint(&mut transaction, "s");
         transaction.push_setting("SET LOCAL statement_timeout = 1", None);
         let entrance = Entrance { snapshot: Some("3-1"), ticket: true, ..Entrance::default() };
         expect![[
-            r#"BEGIN; SET TRANSACTION SNAPSHOT '3-1'; SET LOCAL lock_timeout = 1; SAVEPOINT "s"; SET LOCAL statement_timeout = 1; SELECT tutti.insert_ticket()"#
+            r#"BEGIN; SET TRANSACTION SNAPSHOT '3-1'; SET LOCAL lock_timeout = 1; SAVEPOINT tutti_1; SET LOCAL statement_timeout = 1; SELECT tutti.insert_ticket()"#
         ]]
         .assert_eq(&sql_of(&transaction, entrance));
         let read_only = Characteristics { read_only: Some(true), ..Characteristics::default() };
         transaction.push_modes("SET TRANSACTION READ ONLY", read_only);
         expect![[
-            r#"BEGIN; SET TRANSACTION SNAPSHOT '3-1'; SET LOCAL lock_timeout = 1; SELECT tutti.insert_ticket(); SAVEPOINT "s"; SET LOCAL statement_timeout = 1; SET TRANSACTION READ ONLY"#
+            r#"BEGIN; SET TRANSACTION SNAPSHOT '3-1'; SET LOCAL lock_timeout = 1; SELECT tutti.insert_ticket(); SAVEPOINT tutti_1; SET LOCAL statement_timeout = 1; SET TRANSACTION READ ONLY"#
         ]]
         .assert_eq(&sql_of(&transaction, entrance));
     }
@@ -675,10 +697,10 @@ mod tests {
     #[test]
     fn rollback_to_forgets_what_came_later_and_keeps_the_savepoint() {
         let mut transaction = Transaction::default();
-        transaction.push_savepoint("s");
+        push_savepoint(&mut transaction, "s");
         transaction.push_setting("SET b = 2", Some("b".into()));
         transaction.rollback_to("s");
-        check(&transaction, expect![[r#"BEGIN; SAVEPOINT "s""#]]);
+        check(&transaction, expect![[r#"BEGIN; SAVEPOINT tutti_1"#]]);
         assert_eq!(transaction.kept_settings().count(), 0);
     }
 }

@@ -41,8 +41,8 @@ enum Unread {
     Abandoned,
     /// Of a BEGIN with no ReadyForQuery of its own.
     Begun,
-    /// Of a look between the analysis of a statement and the statement, likewise.
-    Looked,
+    /// Of what comes ahead of a statement in its flight (a look, for example), likewise.
+    Ahead,
 }
 
 /// What all links of a gateway share.
@@ -252,6 +252,21 @@ impl Link {
         ended
     }
 
+    /// Sees to it that no transaction is open there, where none should be: a silent query that was to end one may have been
+    /// cancelled.
+    ///
+    /// Errors: it is lost.
+    pub async fn be_in_none(&mut self) -> Result<(), NodeError> {
+        if !self.is_quiet() {
+            self.come_to_rest().await?;
+        }
+        if self.spoiled && !self.mend().await {
+            self.connection.note_end();
+            return Err(NodeError::not_connected(self.node()));
+        }
+        Ok(())
+    }
+
     /// Runs a query of the gateway's after a client's statement, repeatedly until no cancel request hits
     /// it: those are meant for the statement. Requires: running it more than once does no harm.
     pub async fn ask(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
@@ -319,6 +334,9 @@ impl Link {
 
     /// Appends a query whose answer only matters if it is an error. It is sent with whatever is
     /// flushed next.
+    ///
+    /// Requires: in a transaction block. Outside, what follows would run, and be committed, although this was refused, and
+    /// its client be told of the refusal.
     pub fn put_silent(&mut self, sql: &str) {
         self.begin();
         self.awaited = false;
@@ -326,10 +344,17 @@ impl Link {
         self.unread.push_back(Unread::Silent);
     }
 
-    /// What is sent next has values of the gateway's own, which code that it runs must not see. In a transaction
-    /// block; see [`HIDE_PARAMETERS`].
+    /// What is sent next has values of the gateway's own, which code that it runs must not see; see
+    /// [`HIDE_PARAMETERS`]. By the extended protocol, in one flight with this: if this fails, the node skips it, and
+    /// where no transaction is open, it would not hold for it otherwise.
     pub fn put_hidden(&mut self) {
-        self.put_silent(HIDE_PARAMETERS);
+        self.begin();
+        self.awaited = false;
+        let out = self.connection.outgoing();
+        put_parse(out, "", HIDE_PARAMETERS, &[]);
+        put_bind(out, "", "", &Arguments::default());
+        put_execute(out, "", 0);
+        self.unread.push_back(Unread::Ahead);
     }
 
     /// Forgets all its prepared statements: it is no longer known what they are.
@@ -409,12 +434,12 @@ impl Link {
         put_parse(out, "", "SELECT tutti.refuse_rewritten($1)", &[]);
         put_bind(out, "", "", &Arguments { values: vec![oids], ..Arguments::default() });
         put_execute(out, "", 0);
-        self.unread.push_back(Unread::Looked);
+        self.unread.push_back(Unread::Ahead);
     }
 
     /// Whether such a check precedes what is appended next.
     pub fn has_look(&self) -> bool {
-        self.unread.back() == Some(&Unread::Looked)
+        self.unread.back() == Some(&Unread::Ahead)
     }
 
     /// A statement is about to be written whose answer will be read to ReadyForQuery. Its reader
@@ -450,7 +475,7 @@ impl Link {
         while let Some(unread) = self.unread.front().copied() {
             let read = match unread {
                 Unread::Begun => self.finish_begin().await,
-                Unread::Looked => self.connection.finish_execute().await,
+                Unread::Ahead => self.connection.finish_execute().await,
                 Unread::Silent | Unread::Abandoned => {
                     self.connection.finish_query().await.map(drop)
                 }
@@ -462,8 +487,10 @@ impl Link {
                     self.spoiled = true;
                     self.refused.get_or_insert(error);
                 }
-                (Err(error), Unread::Looked) => {
+                (Err(error), Unread::Ahead) => {
                     self.refused.get_or_insert(error);
+                    // What follows in the same flight is skipped.
+                    while self.unread.pop_front_if(|next| *next == Unread::Ahead).is_some() {}
                 }
                 (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }

@@ -199,19 +199,24 @@ impl Pool {
         let left = if is_own { Residue::default() } else { std::mem::take(&mut link.residue) };
         let Residue { anything, settings, sequences, .. } = left;
         let anything = anything || !settings.is_empty();
+        let mut forgotten = Vec::new();
         if !is_own {
             let statements = std::mem::take(&mut link.sql_statements);
             match anything {
                 true => link.forget_prepared(),
-                false => statements.iter().for_each(|(name, _)| {
-                    link.put_silent(&format!("DEALLOCATE {}", quote_identifier(name)));
-                }),
+                false => {
+                    let deallocate =
+                        |(name, _): &(String, _)| format!("DEALLOCATE {}", quote_identifier(name));
+                    forgotten.extend(statements.iter().map(deallocate));
+                }
             }
         }
         let clean_sequences = if anything || sequences { RESET_SEQUENCES } else { "" };
         if !anything && link.state.is_like(request.state) {
-            if !clean_sequences.is_empty() {
-                link.put_silent(clean_sequences);
+            forgotten.extend((!clean_sequences.is_empty()).then(|| clean_sequences.to_owned()));
+            // Awaited: a cancel request that ends this must not let the statement run, and commit.
+            if !forgotten.is_empty() {
+                link.ask_unhurried(&forgotten.join("; "), false).await?;
             }
         } else {
             let clean = if anything { RESET_ANYTHING } else { "" };
@@ -219,7 +224,8 @@ impl Pool {
                 true => ["", "", "", request.state.sql()],
                 false => [clean, clean_sequences, RESET, request.state.sql()],
             };
-            let steps: Vec<_> = steps.into_iter().filter(|sql| !sql.is_empty()).collect();
+            let steps = steps.into_iter().filter(|sql| !sql.is_empty()).map(str::to_owned);
+            let steps: Vec<_> = forgotten.into_iter().chain(steps).collect();
             // Awaited: a statement must not run where a setting was refused.
             if !steps.is_empty() {
                 link.query(&steps.join("; ")).await?;

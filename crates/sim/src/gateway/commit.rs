@@ -38,7 +38,7 @@ struct Driver {
     events: Mailbox<Event>,
     told: Slot<Told>,
     vote_permit: Option<VotePermit>,
-    visibility_turn: Option<VotePermit>,
+    visibility_place: Option<VotePermit>,
     visiting: Option<Visiting>,
     entry: Option<Entry>,
     /// Nodes that have answered COMMIT PREPARED, with the start of the node that did.
@@ -70,7 +70,7 @@ impl Gateway {
             events: Mailbox::default(),
             told: told.clone(),
             vote_permit,
-            visibility_turn: None,
+            visibility_place: None,
             visiting: None,
             entry: None,
             acknowledgements: Mailbox::default(),
@@ -172,8 +172,8 @@ impl Driver {
             }
             Effect::LeaveVoteOrder => self.vote_permit = None,
             Effect::ConfirmSentinels => unreachable!("`serial` has the world with sentinels"),
-            Effect::TakeVisibilityTurn => self.take_visibility_turn(),
-            Effect::LeaveVisibilityTurn => self.visibility_turn = None,
+            Effect::TakeVisibilityPlace => self.take_visibility_place(),
+            Effect::LeaveVisibilityPlace => self.visibility_place = None,
             Effect::WaitForCauses => self.wait_for_causes(),
             Effect::EnterCommitRoom => self.enter_room(),
             Effect::LeaveCommitRoom => self.visiting = None,
@@ -319,11 +319,11 @@ impl Driver {
         }
     }
 
-    fn take_visibility_turn(&mut self) {
+    fn take_visibility_place(&mut self) {
         let (gateway, nodes) = (self.gateway.clone(), self.links.keys().copied().collect());
         let (permit, granted) = gateway.ask_for_turn(Order::OfVisibility, nodes);
-        self.visibility_turn = Some(permit);
-        self.tell_when(granted, Event::VisibilityTurnTaken);
+        self.visibility_place = Some(permit);
+        self.tell_when(granted, Event::VisibilityPlaceTaken);
     }
 
     fn wait_for_causes(&self) {

@@ -18,6 +18,8 @@ pub struct Reach {
     pub catches: bool,
     /// It may read rows by their place, which a server does not count where a table has no page.
     pub samples: bool,
+    /// A function may give the current time, or what another server has otherwise.
+    pub differs: bool,
     /// It may turn off what accounting for it rests on.
     pub hides: bool,
     /// What ends transactions in it.
@@ -41,6 +43,7 @@ impl Reach {
         self.sets |= other.sets;
         self.catches |= other.catches;
         self.samples |= other.samples;
+        self.differs |= other.differs;
         self.hides |= other.hides;
         self.commits = self.commits.take().or(other.commits);
         self.leaves |= other.leaves;

@@ -542,6 +542,7 @@ impl<'a> Search<'a> {
         self.reach.sets |= body.sets;
         self.reach.catches |= body.catches;
         self.reach.samples |= body.samples;
+        self.reach.differs |= body.differs;
         self.reach.hides |= body.hides;
         if body.commits {
             self.reach.commits.get_or_insert_with(|| of.to_owned());

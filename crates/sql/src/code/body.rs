@@ -15,7 +15,8 @@ use pg_query::protobuf::{Node, SelectStmt, Token};
 
 use super::assigned::{Assigned, assigned, begins_statement};
 use super::words::{
-    Words, certain_tokens, dotted_names, names_accounting, reads_uncounted, word, words_of,
+    Words, certain_tokens, dotted_names, names_accounting, names_what_differs, reads_uncounted,
+    word, words_of,
 };
 use crate::statement::tokens::Lexeme;
 use crate::walk;
@@ -120,6 +121,8 @@ pub struct Body {
     pub(crate) sets: bool,
     pub(crate) catches: bool,
     pub(crate) samples: bool,
+    /// It may give the current time, or what another server has otherwise.
+    pub(crate) differs: bool,
     /// It may turn off what its accounting rests on.
     pub(crate) hides: bool,
     /// Any of its words may be a relation that it reads: where a clause ends cannot be told.
@@ -164,6 +167,7 @@ impl Body {
             other => Self::unreadable(&format!("is written in {other}")),
         };
         body.samples = reads_uncounted(text);
+        body.differs = names_what_differs(text);
         body.hides = names_accounting(text);
         body.language = language.to_owned();
         body.text = text.to_owned();

@@ -205,6 +205,32 @@ pub(crate) fn reads_uncounted(text: &str) -> bool {
     text.contains("tablesample") || text.contains("ctid")
 }
 
+/// Whether a text may give the current time, or what another server has otherwise: two nodes, or a node a little later,
+/// would give another value. Literals count.
+pub(crate) fn names_what_differs(text: &str) -> bool {
+    const WORDS: [&str; 16] = [
+        "now",
+        "today",
+        "tomorrow",
+        "yesterday",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtime",
+        "localtimestamp",
+        "transaction_timestamp",
+        "statement_timestamp",
+        "inet_server_addr",
+        "inet_server_port",
+        "pg_postmaster_start_time",
+        "pg_is_in_recovery",
+        "pg_current_snapshot",
+    ];
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    text.split(move |c| !is_part(c))
+        .any(|word| WORDS.iter().any(|it| word.eq_ignore_ascii_case(it)))
+}
+
 /// Whether a text names a setting by which a server stops telling what code has touched: it counts no
 /// scans, or has workers run code, whose locks and counts are their own. Literals count.
 pub fn names_accounting(text: &str) -> bool {

@@ -12,8 +12,8 @@ use crate::catalog::Relation;
 
 /// SQL text with gaps that gathered rows fill.
 ///
-/// A gap stands inside `unnest(GAP::schema.table[])`: the executor puts a string literal with the
-/// array of the collected rows there.
+/// A gap stands inside `unnest(GAP::schema.table[])`: the executor puts a parameter there, whose value is the
+/// text of the array of the collected rows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Template(pub Vec<Piece>);
 
@@ -89,6 +89,8 @@ pub struct Partial {
     pub select: String,
     /// Per value, the type that it must have, if not any.
     pub expected: Vec<Option<u32>>,
+    /// The parameter, counted from 0, that is its LIMIT: where it is 0, nothing is to be computed.
+    pub limit: Option<u16>,
     /// The final statement: [`Piece::Rows`] are the values of one column, as the text of an array.
     pub statement: Template,
 }

@@ -50,6 +50,8 @@ pub enum DdlScope {
         brings: bool,
         /// What other nodes are sent, if it is not the client's text.
         others: Option<String>,
+        /// Further statements for other nodes, each about one object that they may have or not.
+        each: Vec<String>,
     },
 }
 

@@ -181,14 +181,56 @@ pub enum TuttiCall {
     /// `pg_cancel_backend(n)`, `pg_terminate_backend(n)`: where n is a session of the gateway's, the
     /// gateway obeys; else it is a process of node 1.
     Signal {
-        /// `pg_cancel_backend` or `pg_terminate_backend`.
-        function: String,
+        /// It is `pg_terminate_backend`.
+        terminates: bool,
         /// The session or process.
         target: SignalTarget,
     },
-    /// `tutti_version()`, `tutti_nodes()`, `tutti_tables()`, `tutti_in_doubt()`, `tutti_check()`: information.
-    Show {
-        /// The function's name.
-        function: String,
-    },
+    /// `tutti_version()`, `tutti_nodes()` and so on: information.
+    Show(Shown),
+}
+
+/// What [`TuttiCall::Show`] shows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Shown {
+    /// The gateway's version.
+    Version,
+    /// Where the nodes are.
+    Nodes,
+    /// Where the rows of tables are.
+    Tables,
+    /// What has been declared of functions.
+    Functions,
+    /// Transactions in doubt.
+    InDoubt,
+    /// How the catalog in memory differs from the nodes'.
+    Check,
+    /// How far asynchronously replicated tables are behind.
+    Lag,
+}
+
+impl Shown {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Version,
+        Self::Nodes,
+        Self::Tables,
+        Self::Functions,
+        Self::InDoubt,
+        Self::Lag,
+        Self::Check,
+    ];
+
+    /// The function that shows it, which takes no arguments.
+    pub fn function(self) -> &'static str {
+        match self {
+            Self::Version => "tutti_version",
+            Self::Nodes => "tutti_nodes",
+            Self::Tables => "tutti_tables",
+            Self::Functions => "tutti_functions",
+            Self::InDoubt => "tutti_in_doubt",
+            Self::Check => "tutti_check",
+            Self::Lag => "tutti_lag",
+        }
+    }
 }

@@ -28,6 +28,46 @@ const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tabl
 const EXACT_AGGREGATES: [&str; 4] = ["count", "bool_and", "bool_or", "every"];
 /// Types whose input functions know the word "now".
 const TIME_TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "time", "timetz"];
+/// Types of PostgreSQL's own whose input functions know no word for the current time.
+const PLAIN_TYPES: [&str; 37] = [
+    "bool",
+    "int2",
+    "int4",
+    "int8",
+    "float4",
+    "float8",
+    "numeric",
+    "text",
+    "varchar",
+    "bpchar",
+    "char",
+    "name",
+    "bytea",
+    "uuid",
+    "json",
+    "jsonb",
+    "jsonpath",
+    "xml",
+    "oid",
+    "interval",
+    "inet",
+    "cidr",
+    "macaddr",
+    "macaddr8",
+    "bit",
+    "varbit",
+    "money",
+    "point",
+    "line",
+    "lseg",
+    "box",
+    "path",
+    "polygon",
+    "circle",
+    "tsvector",
+    "tsquery",
+    "int4range",
+];
 /// Immutable functions whose result depends on numbers that each node assigns by itself.
 const HASHES_OF_LOCAL: [&str; 10] = [
     "hashenum",
@@ -66,8 +106,13 @@ pub(super) fn is_local_type(name: &str) -> bool {
 }
 
 /// Whether it is the name of a type whose texts may say now.
-pub(super) fn is_time_type(name: &str) -> bool {
+fn is_time_type(name: &str) -> bool {
     TIME_TYPES.contains(&name)
+}
+
+/// The same, or of a type that is not known: a domain may be of any.
+pub(super) fn may_be_time(name: &str) -> bool {
+    is_time_type(name) || !PLAIN_TYPES.contains(&name)
 }
 
 /// Why an expression need not have the same value on every node, as a clause; `None` if it provably has.

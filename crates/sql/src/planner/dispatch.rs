@@ -2,7 +2,7 @@
 //!
 //! Owns: the dispatch, and the order of statements within statements: what is explained, or copied from,
 //! is planned first, and its plan handed to the planner of the statement around it.
-//! Never: plans anything itself.
+//! Never: reads what is in a statement; its planner does.
 //! Start reading at [`plan`].
 
 use std::sync::Arc;

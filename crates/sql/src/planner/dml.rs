@@ -448,18 +448,13 @@ fn move_rows(
         .map(|column| quote_identifier(&column.name))
         .collect();
     let selected: Vec<_> = columns.iter().map(|column| format!("u.{column}")).collect();
-    const GAP: &str = "'tutti: the rows'";
-    let rows = gather::rows_of_literal(relation, GAP);
-    let (before, after) = rows.split_once(GAP).unwrap_or((&rows, ""));
-    let insert = Template(vec![
-        Piece::Sql(format!(
-            "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM {before}",
-            columns.join(", "),
-            selected.join(", ")
-        )),
-        Piece::Rows(0),
-        Piece::Sql(format!("{after} AS u")),
-    ]);
+    let before = format!(
+        "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM ",
+        columns.join(", "),
+        selected.join(", ")
+    );
+    let rows = gather::cut(&gather::rows_of_literal(relation, &gather::gap(0)))?;
+    let insert = rows.wrap(&before, " AS u");
     let is_assigned = |column: &&Column| {
         update.target_list.iter().any(
             |node| matches!(&node.node, Some(NodeEnum::ResTarget(of)) if of.name == column.name),
@@ -488,7 +483,7 @@ fn move_rows(
     };
     let update = of_places(
         format!("UPDATE {name} AS tutti_target SET {} FROM", assigned.join(", ")),
-        vec![Piece::Sql(format!(", {before}")), Piece::Rows(2), Piece::Sql(after.to_owned())],
+        gather::cut(&format!(", {}", gather::rows_of_literal(relation, &gather::gap(2))))?.0,
     );
     let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
     let of = Move { relation: relation.clone(), select, update, delete, insert };

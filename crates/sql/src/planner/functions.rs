@@ -10,8 +10,8 @@ use pg_query::protobuf::{FuncCall, Node, SqlValueFunction, SqlValueFunctionOp};
 use super::context::Context;
 use super::function_use::FunctionUse;
 use super::syntax::name_of;
-use crate::catalog::{Function, Volatility};
-use crate::closure::BuiltIn;
+use crate::catalog::{Function, Volatility, quote_identifier};
+use crate::closure::{BuiltIn, Search, Writing};
 use crate::walk;
 
 /// The stable functions of `pg_catalog` that give the transaction's or the statement's time.
@@ -20,7 +20,7 @@ const TIME_FUNCTIONS: [&str; 3] = ["now", "transaction_timestamp", "statement_ti
 const SEQUENCE_FUNCTIONS: [&str; 4] = ["nextval", "currval", "lastval", "setval"];
 /// Prefixes of built-in functions with an effect on the session or the server: whatever the
 /// statement reads, the effect must be on node 1, where the session's other such calls are made.
-const HOME_PREFIXES: [&str; 9] = [
+const HOME_PREFIXES: [&str; 17] = [
     "pg_advisory_",
     "pg_try_advisory_",
     "pg_notify",
@@ -30,6 +30,15 @@ const HOME_PREFIXES: [&str; 9] = [
     "pg_current_xact_id",
     "pg_export_snapshot",
     "pg_backend_pid",
+    // A server's own, which another has otherwise.
+    "inet_server_",
+    "inet_client_",
+    "pg_postmaster_start_time",
+    "pg_conf_load_time",
+    "pg_is_in_recovery",
+    "pg_current_snapshot",
+    "pg_my_temp_schema",
+    "pg_current_logfile",
 ];
 /// Aggregates whose result does not depend on the order of their input.
 const ORDERLESS_AGGREGATES: [&str; 13] = [
@@ -77,6 +86,13 @@ impl FunctionUse {
             self.home.get_or_insert_with(|| name.to_owned());
             self.sequence |= SEQUENCE_FUNCTIONS.contains(&name);
         }
+        if let Some(function) = function
+            && function.volatility == Volatility::Stable
+            && !built_in
+            && reads_what_differs(schema, name, context)
+        {
+            self.volatile.get_or_insert_with(|| name.to_owned());
+        }
         // What the catalog does not know is either an error that PostgreSQL will report or newer
         // than the catalog: the most careful reading is right for both.
         if function.is_none_or(|function| function.volatility == Volatility::Volatile) {
@@ -92,6 +108,14 @@ impl FunctionUse {
     pub(super) fn add_value_function(&mut self, function: &SqlValueFunction) {
         self.reads_time |= is_time(function);
     }
+}
+
+/// Whether a function of a user's reads the current time, say, which is not the same on all nodes.
+fn reads_what_differs(schema: Option<&str>, name: &str, context: &Context<'_>) -> bool {
+    let names = schema.into_iter().chain([name]).map(quote_identifier);
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    search.text(&format!("SELECT {}()", names.collect::<Vec<_>>().join(".")));
+    search.finish().differs
 }
 
 /// Whether the call means a function of `pg_catalog`.

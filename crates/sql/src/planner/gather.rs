@@ -8,18 +8,21 @@
 //! statement: columns, their types and whole rows are the table's own, so PostgreSQL computes the
 //! answer as if the table were there.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Alias, Node, RangeVar, ResTarget, SelectStmt};
+use pg_query::protobuf::{
+    Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt, String as PgString,
+};
 
-use super::analysis::{Analysis, ItemId};
+use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::context::Context;
 use super::functions::{is_time, is_time_call};
 use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::string;
+use super::syntax::{is_star, string};
 use super::{output_names, top_rows};
 use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
@@ -69,9 +72,7 @@ pub(super) fn build(
     order: &Order<'_>,
     context: &Context<'_>,
 ) -> Result<(Vec<Collect>, Template), Refusal> {
-    if holds_marker(&tree)? {
-        return Err(refuse_marker());
-    }
+    refuse_marked(&tree)?;
     refuse_unkeepable(analysis, order)?;
     let lock = take_lock(&mut tree, analysis, order)?;
     let tables = tables(analysis, order);
@@ -84,8 +85,9 @@ pub(super) fn build(
         .iter()
         .map(|table| collect(table, analysis, &facts, &end, context))
         .collect::<Result<Vec<_>, _>>()?;
-    let rewriter = Rewriter { analysis, tables: &tables, order, context };
-    rewriter.node(&mut tree)?;
+    let renamed = renamed(&tables, analysis)?;
+    let rewriter = Rewriter { analysis, tables: &tables, renamed, order, context };
+    rewriter.rewrite(&mut tree)?;
     let text = deparse(&tree)?;
     let template = cut(&text)?;
     let gaps = template.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count();
@@ -95,9 +97,22 @@ pub(super) fn build(
     Ok((collects, template))
 }
 
-/// Whether the statement says itself what marks gaps.
-fn holds_marker(tree: &NodeEnum) -> Result<bool, Refusal> {
-    Ok(deparse(tree)?.contains(MARKER))
+/// The expression that marks where rows go, until [`cut`]: a literal, in what [`refuse_marked`] has let pass.
+pub(super) fn gap(index: usize) -> String {
+    format!("'{MARKER}{index}'")
+}
+
+/// The same for the transaction's time.
+pub(super) fn gap_of_time() -> String {
+    // Without the word that would say that it is the current time, and another one everywhere.
+    format!("'{MARKER}time'::pg_catalog.timestamptz")
+}
+
+/// A client's statement that says itself what marks gaps could not be cut.
+///
+/// Errors: 0A000 if it does.
+pub(super) fn refuse_marked(tree: &NodeEnum) -> Result<(), Refusal> {
+    if deparse(tree)?.contains(MARKER) { Err(refuse_marker()) } else { Ok(()) }
 }
 
 fn refuse_marker() -> Refusal {
@@ -361,7 +376,7 @@ fn filters(
         if analysis.items[item].linear && concerns_only(conjunct, item, analysis, context) {
             let mut moved = conjunct.clone();
             if let Some(node) = &mut moved.node {
-                unqualify(node, &|_| true);
+                unqualify(node);
             }
             filters.push(format!("({})", deparse_expression(&moved)?));
         } else if all {
@@ -375,21 +390,72 @@ fn filters(
     Ok(filters)
 }
 
+/// What the collected tables are called in the final statement whose names mean something else as well, at any level:
+/// there they are told apart by their schemas, and the rows that come in their place have none.
+///
+/// Errors: 0A000 if it is not certain where they are mentioned.
+fn renamed(
+    tables: &[Table<'_>],
+    analysis: &Analysis<'_>,
+) -> Result<BTreeMap<ItemId, String>, Refusal> {
+    let is_taken = |name: &str| analysis.items.iter().any(|item| item.name == name);
+    let mut renamed = BTreeMap::new();
+    for &item in tables.iter().flat_map(|table| &table.items) {
+        let name = analysis.items[item].name;
+        let is_shared =
+            analysis.items.iter().enumerate().any(|(other, of)| other != item && of.name == name);
+        if name.is_empty() || !is_shared || analysis.items[item].alias.is_some() {
+            continue;
+        }
+        if analysis.loose_star || analysis.loose_names.contains(&name) {
+            return Err(Refusal::unsupported(
+                format!("it is not certain where this statement means which \"{name}\""),
+                "Several tables have that name, and the rows of one are brought together.",
+                "Give the tables different aliases.",
+            ));
+        }
+        let mut new = format!("tutti_{item}");
+        while is_taken(&new) {
+            new.push('_');
+        }
+        renamed.insert(item, new);
+    }
+    Ok(renamed)
+}
+
 struct Rewriter<'r, 'a> {
     analysis: &'r Analysis<'a>,
     tables: &'r [Table<'a>],
+    renamed: BTreeMap<ItemId, String>,
     order: &'r Order<'r>,
     context: &'r Context<'a>,
 }
 
 impl Rewriter<'_, '_> {
-    fn node(&self, tree: &mut NodeEnum) -> Result<(), Refusal> {
-        unqualify(tree, &|reference| {
-            self.analysis.uses.iter().any(|of| {
-                of.location == reference.location && self.order.collect.contains(&of.item)
-            })
-        });
-        self.rewrite(tree)
+    /// The name of a collected table in the final statement.
+    fn name_of(&self, item: ItemId) -> &str {
+        self.renamed.get(&item).map_or(self.analysis.items[item].name, String::as_str)
+    }
+
+    /// A reference to a collected table, which stands without its schema there.
+    fn reference(&self, reference: &ColumnRef) -> Option<Node> {
+        let at = |of: &&ColumnUse| {
+            of.location == reference.location && self.order.collect.contains(&of.item)
+        };
+        let of = self.analysis.uses.iter().find(at)?;
+        let name = Node {
+            node: Some(NodeEnum::String(PgString { sval: self.name_of(of.item).to_owned() })),
+        };
+        let fields = match reference.fields.as_slice() {
+            // A column by its name alone, or all of them.
+            [_] if of.column.is_some() || is_star(reference) => return None,
+            [_] => vec![name],
+            [.., column] => vec![name, column.clone()],
+            [] => return None,
+        };
+        Some(Node {
+            node: Some(NodeEnum::ColumnRef(ColumnRef { fields, location: reference.location })),
+        })
     }
 
     fn rewrite(&self, node: &mut NodeEnum) -> Result<(), Refusal> {
@@ -408,10 +474,11 @@ impl Rewriter<'_, '_> {
     fn child(&self, child: &mut Node) -> Result<(), Refusal> {
         let replacement = match &child.node {
             Some(NodeEnum::RangeVar(range)) => self.collected(range)?,
+            Some(NodeEnum::ColumnRef(reference)) => self.reference(reference),
             Some(NodeEnum::FuncCall(call))
                 if self.order.literal_time && is_time_call(call, self.context) =>
             {
-                Some(expression(&format!("'{MARKER}now'::pg_catalog.timestamptz"))?)
+                Some(expression(&gap_of_time())?)
             }
             Some(NodeEnum::SqlvalueFunction(function))
                 if self.order.literal_time && is_time(function) =>
@@ -451,9 +518,9 @@ impl Rewriter<'_, '_> {
             Some((index, table, *item))
         });
         let Some((index, table, item)) = found else { return Ok(None) };
-        let alias = quote_identifier(self.analysis.items[item].name);
+        let alias = quote_identifier(self.name_of(item));
         let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
-        let rows = rows_of_literal(table.relation, &format!("'{MARKER}{index}'"));
+        let rows = rows_of_literal(table.relation, &gap(index));
         let select = parse_select(&format!("SELECT FROM {rows} AS {alias}{columns}"))?;
         Ok(select.from_clause.into_iter().next())
     }
@@ -484,7 +551,7 @@ impl Rewriter<'_, '_> {
                 }
                 for column in 0..table.relation.columns.len() {
                     if !grouped(column) && self.may_stand_ungrouped(table, item, column) {
-                        let alias = quote_identifier(self.analysis.items[item].name);
+                        let alias = quote_identifier(self.name_of(item));
                         let name = self.analysis.column_name(item, column).unwrap_or_default();
                         let reference = format!("{alias}.{}", quote_identifier(name));
                         select.group_clause.push(expression(&reference)?);
@@ -566,7 +633,7 @@ fn time_keyword(function: &pg_query::protobuf::SqlValueFunction) -> Result<Node,
         digits if 0 <= digits => format!("({digits})"),
         _ => String::new(),
     };
-    expression(&format!("'{MARKER}now'::pg_catalog.timestamptz::pg_catalog.{type_name}{precision}"))
+    expression(&format!("{}::pg_catalog.{type_name}{precision}", gap_of_time()))
 }
 
 /// Cuts the text at its markers.
@@ -581,7 +648,7 @@ pub(super) fn cut(text: &str) -> Result<Template, Refusal> {
             .find('\'')
             .ok_or_else(|| Refusal::postgres("XX000", "a gathered statement cannot be cut"))?;
         match &tail[..end] {
-            "now" => pieces.push(Piece::Now),
+            "time" => pieces.push(Piece::Now),
             index => match index.parse() {
                 Ok(index) => pieces.push(Piece::Rows(index)),
                 Err(_) => return Err(refuse_marker()),

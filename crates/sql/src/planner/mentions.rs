@@ -4,7 +4,7 @@
 //! exactly is determined by `query.rs`.
 //! Never: misses a relation; a CTE named like a table counts as that table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
@@ -28,6 +28,8 @@ pub(super) struct Mentions {
     pub temporary: Option<String>,
     /// All of them by qualified name, including views and what they read.
     pub relations: BTreeMap<String, Arc<Relation>>,
+    /// Those of them, by OID, that the tree itself names.
+    pub named: BTreeSet<u32>,
 }
 
 /// How many views may lie over one another before the innermost counts as distributed.
@@ -131,6 +133,9 @@ impl Mentions {
     }
 
     fn add_relation(&mut self, relation: &Arc<Relation>, context: &Context<'_>, depth: usize) {
+        if depth == 0 {
+            self.named.insert(relation.oid);
+        }
         let name = || relation.sql_name();
         // Views that use views twice each would be looked through two, four, eight … times.
         if self.relations.insert(name(), relation.clone()).is_some() {

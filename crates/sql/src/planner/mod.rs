@@ -1,11 +1,12 @@
 //! From a statement, the catalog and a name scope to a plan that says why.
 //!
-//! Owns: the choice between one node, scatter and gather for everything that reads or changes rows,
-//! and the plans of all other statements.
+//! Owns: the choice between one node, scatter, aggregates or first rows of each node, and gather, for everything
+//! that reads or changes rows, and the plans of all other statements.
 //! Never: looks at parameter values (they come at Bind) or runs anything.
 //! Start reading at [`plan`] (`dispatch.rs`), then `query.rs`. What may use what is a block of layers in
 //! ARCHITECTURE.md.
 
+mod alike;
 mod analyse;
 mod analysis;
 mod by_shape;

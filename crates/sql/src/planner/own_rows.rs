@@ -4,7 +4,7 @@
 //! Start reading at [`concerns_only`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, Node};
+use pg_query::protobuf::Node;
 
 use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::context::Context;
@@ -39,12 +39,14 @@ pub(super) fn concerns_only(
         && is_transparent(node, context)
 }
 
-/// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque.
+/// Whether no code that the condition reaches, by functions, operators, casts or types, is opaque, or gives something
+/// else on each node.
 fn is_transparent(node: &Node, context: &Context<'_>) -> bool {
     let Ok(text) = deparse_expression(node) else { return false };
     let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
     search.text(&text);
-    search.finish().opaque.is_none()
+    let reach = search.finish();
+    reach.opaque.is_none() && !reach.differs
 }
 
 fn mentions_only(
@@ -73,18 +75,25 @@ fn mentions_only(
     all
 }
 
-/// `schema.table.column` becomes `table.column`, for references that `wanted` accepts.
-pub(super) fn unqualify(node: &mut NodeEnum, wanted: &dyn Fn(&ColumnRef) -> bool) {
+/// `schema.table.column` becomes `table.column`, in an expression that concerns nothing but rows of one table.
+pub(super) fn unqualify(node: &mut NodeEnum) {
+    keep_names(node, 2);
+}
+
+/// `database.schema.table.column` becomes `schema.table.column`: nodes' databases may have other names.
+pub(super) fn leave_database_out(node: &mut NodeEnum) {
+    keep_names(node, 3);
+}
+
+fn keep_names(node: &mut NodeEnum, most: usize) {
     if let NodeEnum::ColumnRef(reference) = node {
-        if 2 < reference.fields.len() && wanted(reference) {
-            let surplus = reference.fields.len() - 2;
-            reference.fields.drain(..surplus);
-        }
+        let surplus = reference.fields.len().saturating_sub(most);
+        reference.fields.drain(..surplus);
         return;
     }
     walk::write::children(node, &mut |child| {
         if let Some(node) = &mut child.node {
-            unqualify(node, wanted);
+            keep_names(node, most);
         }
     });
 }

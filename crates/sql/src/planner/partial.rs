@@ -13,35 +13,20 @@ use std::mem::Discriminant;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
+use super::alike::Alike;
 use super::analysis::{Analysis, ColumnId, Source};
 use super::context::Context;
-use super::current_time::says_now;
-use super::determinism::{is_local_type, is_time_type};
 use super::functions::is_built_in;
-use super::gather::{cut, expression, parse_select};
-use super::own_rows::{split, unqualify};
+use super::gather::{cut, expression, gap, parse_select};
+use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
 use super::{output_names, printed, scatter};
-use crate::catalog::{Column, Volatility};
+use crate::catalog::Column;
 use crate::plan::Partial;
 use crate::refusal::Refusal;
 use crate::walk;
 
-/// Functions that depend on settings of the session, which all nodes have alike, and on nothing of the server.
-const OF_THE_SESSION: [&str; 11] = [
-    "age",
-    "concat",
-    "concat_ws",
-    "date_part",
-    "date_trunc",
-    "extract",
-    "format",
-    "timezone",
-    "to_char",
-    "to_date",
-    "to_timestamp",
-];
 /// A node says as many values as types, and no more than 1,664 (`MaxTupleAttributeNumber`).
 const COLUMNS_MAX: usize = 800;
 const INT2: u32 = 21;
@@ -80,7 +65,7 @@ pub(super) fn of(
         || context.collects_replicated
         || analysis.items.iter().any(|item| item.sampled)
         || has_namesakes(analysis)
-        || is_nothing(select.limit_count.as_deref())
+        || !select.limit_count.as_deref().is_none_or(may_be_counted)
         // What is said of a value's order is not said of the column that has it.
         || select.group_clause.iter().chain(&select.target_list).chain(&select.sort_clause).any(collates)
         || select.having_clause.as_deref().is_some_and(collates)
@@ -88,9 +73,14 @@ pub(super) fn of(
     {
         return Ok(None);
     }
+    let alike = Alike { analysis, context };
+    if !alike.reads_alike(&select.from_clause, select.where_clause.as_deref()) {
+        return Ok(None);
+    }
     let mut parts = Parts {
         analysis,
         context,
+        alike,
         groups: Vec::new(),
         kinds: Vec::new(),
         declared: Vec::new(),
@@ -115,6 +105,7 @@ struct Part {
 struct Parts<'p, 'a> {
     analysis: &'p Analysis<'a>,
     context: &'p Context<'a>,
+    alike: Alike<'p, 'a>,
     /// The expressions of GROUP BY, as they are compared, in order: the first columns.
     groups: Vec<String>,
     /// What kind of expressions they are, and how large.
@@ -152,7 +143,7 @@ impl Parts<'_, '_> {
             let Some(group) = self.grouped(select, group) else { return Ok(None) };
             let Some(compared) = self.compared(group) else { return Ok(None) };
             let Some(declared) = self.declared(group) else { return Ok(None) };
-            if !self.is_alike(group) {
+            if !self.alike.is_alike(group) {
                 return Ok(None);
             }
             if !self.groups.contains(&compared) {
@@ -190,7 +181,11 @@ impl Parts<'_, '_> {
             let mut conditions = Vec::new();
             split(having, &mut conditions);
             for condition in conditions {
-                if !self.aggregates(condition) && self.is_alike(condition) {
+                if self.aggregates(condition) && self.has_guard(condition) {
+                    // PostgreSQL may make of it a condition of its own, and then computes nothing for other groups.
+                    return Ok(None);
+                }
+                if !self.aggregates(condition) && self.alike.is_alike(condition) {
                     self.conditions.push(on_node(condition)?);
                 }
             }
@@ -355,47 +350,6 @@ impl Parts<'_, '_> {
             && self.kinds.contains(&(kind, size(node)))
     }
 
-    /// Whether every node computes the same of the same row: not what a server is called, or how it numbers things.
-    fn is_alike(&self, node: &Node) -> bool {
-        let Some(of) = &node.node else { return true };
-        let here = match of {
-            NodeEnum::FuncCall(call) => {
-                let (schema, name) = name_of(call);
-                let found = self.context.catalog.function(self.context.scope, schema, name);
-                let is_built_in = is_built_in(schema, name, self.context);
-                found.is_some_and(|function| match function.volatility {
-                    Volatility::Immutable => true,
-                    Volatility::Stable => is_built_in && OF_THE_SESSION.contains(&name),
-                    Volatility::Volatile => false,
-                })
-            }
-            NodeEnum::TypeCast(cast) => {
-                let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
-                // A text may say now, to each node at another time.
-                let may_say_now = name.is_some_and(is_time_type)
-                    && !cast.arg.as_deref().is_some_and(|of| self.is_time_or_literal(of));
-                name.is_some_and(|name| !is_local_type(name)) && !may_say_now
-            }
-            NodeEnum::AConst(_) => !says_now(node),
-            _ => true,
-        };
-        let mut all = here;
-        walk::read::children(of, &mut |child| all = all && self.is_alike(child));
-        all
-    }
-
-    fn is_time_or_literal(&self, node: &Node) -> bool {
-        /// date, time, timestamp, timestamptz, timetz.
-        const TIMES: [u32; 5] = [1082, 1083, 1114, 1184, 1266];
-        match &node.node {
-            Some(NodeEnum::AConst(_)) => true,
-            Some(NodeEnum::ColumnRef(reference)) => {
-                self.column_of_table(reference).is_some_and(|it| TIMES.contains(&it.type_oid))
-            }
-            _ => false,
-        }
-    }
-
     /// The one column that is meant.
     fn meaning(&self, reference: &ColumnRef) -> Option<ColumnId> {
         let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
@@ -410,6 +364,17 @@ impl Parts<'_, '_> {
             Source::Table { relation, .. } => relation.columns.get(found.column),
             Source::Query(_) | Source::Opaque => None,
         }
+    }
+
+    /// Whether a condition without aggregates is below, which OR, AND or NOT joins to others.
+    fn has_guard(&self, node: &Node) -> bool {
+        let Some(of) = &node.node else { return false };
+        let mut found = match of {
+            NodeEnum::BoolExpr(of) => of.args.iter().any(|argument| !self.aggregates(argument)),
+            _ => false,
+        };
+        walk::read::children(of, &mut |child| found = found || self.has_guard(child));
+        found
     }
 
     /// Whether an aggregate, or what may be one, is below.
@@ -445,7 +410,7 @@ impl Parts<'_, '_> {
             return Ok(None);
         }
         let Some(putting) = putting(name) else { return Ok(None) };
-        if !call.args.iter().chain(call.agg_filter.as_deref()).all(|it| self.is_alike(it)) {
+        if !call.args.iter().chain(call.agg_filter.as_deref()).all(|it| self.alike.is_alike(it)) {
             return Ok(None);
         }
         if self.context.catalog.functions.values().any(|of| of.contains_key(name)) {
@@ -561,7 +526,7 @@ impl Parts<'_, '_> {
         };
         let mut inner =
             NodeEnum::SelectStmt(Box::new(SelectStmt { target_list: vec![target("1")?], ..inner }));
-        unqualify(&mut inner, &|_| true);
+        leave_database_out(&mut inner);
         let from = deparse(&inner)?;
         let from = from.strip_prefix("SELECT 1").unwrap_or_default();
         let columns: Vec<_> = self.columns.iter().map(|column| column.text.as_str()).collect();
@@ -589,8 +554,8 @@ impl Parts<'_, '_> {
             .map(|place| {
                 format!(
                     "pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c{place}) FROM tutti_z), \
-                     'tutti:gap:{}'))",
-                    place - 1
+                     {}))",
+                    gap(place - 1)
                 )
             })
             .collect();
@@ -599,11 +564,13 @@ impl Parts<'_, '_> {
              SELECT 1 FROM ROWS FROM ({}) AS tutti_f ({names})",
             arrays.join(", ")
         ))?;
+        let limit_count = outer.limit_count.clone();
         outer.with_clause = frame.with_clause;
         outer.from_clause = frame.from_clause;
         let statement = cut(&deparse(&NodeEnum::SelectStmt(Box::new(outer)))?)?;
         let expected = self.columns.iter().map(|column| column.expected).collect();
-        Ok(Partial { select, expected, statement })
+        let limit = parameter_of(limit_count.as_deref());
+        Ok(Partial { select, expected, limit, statement })
     }
 }
 
@@ -633,11 +600,25 @@ fn has_namesakes(analysis: &Analysis<'_>) -> bool {
     names.iter().enumerate().any(|(at, name)| !name.is_empty() && names[..at].contains(name))
 }
 
-/// Whether it is LIMIT 0: then nothing is computed.
-fn is_nothing(count: Option<&Node>) -> bool {
+/// Whether it is known, before anything is computed, whether this LIMIT asks for rows: with none nothing is.
+fn may_be_counted(count: &Node) -> bool {
     use pg_query::protobuf::a_const::Val;
-    let constant = count.and_then(|count| count.node.as_ref());
-    matches!(constant, Some(NodeEnum::AConst(of)) if matches!(&of.val, Some(Val::Ival(number)) if number.ival == 0))
+    match &count.node {
+        Some(NodeEnum::AConst(of)) => {
+            of.isnull || matches!(&of.val, Some(Val::Ival(number)) if number.ival != 0)
+        }
+        // Looked at when it has a value.
+        Some(NodeEnum::ParamRef(_)) => true,
+        _ => false,
+    }
+}
+
+/// The parameter, counted from 0, that is the LIMIT.
+fn parameter_of(count: Option<&Node>) -> Option<u16> {
+    match count?.node.as_ref()? {
+        NodeEnum::ParamRef(parameter) => u16::try_from(parameter.number).ok()?.checked_sub(1),
+        _ => None,
+    }
 }
 
 /// How many nodes an expression has.
@@ -661,7 +642,7 @@ fn collates(node: &Node) -> bool {
 fn on_node(node: &Node) -> Result<String, Refusal> {
     let mut node = node.clone();
     if let Some(node) = &mut node.node {
-        unqualify(node, &|_| true);
+        leave_database_out(node);
     }
     deparse_expression(&node)
 }

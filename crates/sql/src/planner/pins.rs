@@ -45,10 +45,10 @@ impl<'s, 'a> Facts<'s, 'a> {
         facts
     }
 
-    /// What follows when only the rows that one node has are taken of the tables `anchors`.
-    pub(super) fn from_anchors(analysis: &'s Analysis<'a>, anchors: &[ItemId]) -> Self {
+    /// What follows when only the rows that one node has are taken of the tables `bases`.
+    pub(super) fn from_bases(analysis: &'s Analysis<'a>, bases: &[ItemId]) -> Self {
         let mut facts = Self { analysis, known: Vec::new() };
-        for &item in anchors {
+        for &item in bases {
             if let Some((_, Spread::Hash { key, map })) = analysis.items[item].distributed() {
                 facts.learn(ColumnId { item, column: key }, Fact::Local(map));
             }

@@ -1,6 +1,7 @@
 //! Plans of queries.
 //!
-//! Owns: the order of preference (one node, scatter, gather) and the reasons given.
+//! Owns: the order of preference (one node, scatter, aggregates or first rows of each node, gather) and the
+//! reasons given.
 //! Never: rewrites anything (`gather.rs` does).
 //! Start reading at [`plan_select`].
 

@@ -1,6 +1,7 @@
-//! Views whose queries are written out although policies may show their owners other rows than the client.
+//! Views whose queries are written out: nodes do not know that a view was asked for, nor as whose.
 //!
-//! Owns: which these are. Never: knows who owns one, or who asks; the gateway's executor does.
+//! Owns: which these are, and which of them policies may show to their owners otherwise than to the client. Never: knows
+//! who owns one, or who asks; the gateway's executor does.
 //! Start reading at [`note_views`].
 
 use std::collections::BTreeSet;
@@ -13,28 +14,51 @@ use super::{mentions, views};
 use crate::catalog::{Relation, RelationKind};
 use crate::plan::{DataPlan, Plan, Planned, SchemaPlan};
 
-/// Notes the views that a plan may have written out and that read tables with row security. What nodes get as it is
-/// written, they read by the rights of each view's owner.
+/// Notes the views that a plan may have written out: those that the client must be allowed to read, and those that read
+/// tables with row security. What nodes get as it is written, they read by the rights of each view's owner.
 pub(super) fn note_views(planned: &mut Planned, tree: &NodeEnum, context: &Context<'_>) {
     match &mut planned.plan {
         Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) => {
             note_views(otherwise, tree, context);
         }
         Plan::Data(DataPlan::One { .. } | DataPlan::Scatter { .. }) | Plan::Session(_) => (),
-        Plan::Schema(plan) if !matches!(plan, SchemaPlan::CreateTableAs { .. }) => (),
+        Plan::Schema(plan) if !has_query(plan) => (),
         Plan::Data(_) | Plan::Schema(_) => {
             let named = mentions::with_targets(tree, context).relations;
+            let views: Vec<_> =
+                named.values().filter(|it| may_be_written_out(it, context)).collect();
+            if views.is_empty() {
+                return;
+            }
+            let mut read = mentions::of(tree, context).named;
+            if let Some(query) = mentions::query_within(tree) {
+                read.extend(mentions::of(query, context).named);
+            }
+            planned.written_out =
+                views.iter().map(|view| view.oid).filter(|oid| read.contains(oid)).collect();
             if !named.values().any(|relation| relation.row_security) {
                 return;
             }
             let mut found = BTreeSet::new();
-            for view in named.values().filter(|it| may_be_written_out(it, context)) {
+            for view in views {
                 // What it reads is written out with it.
                 let read = mentions::of_relation(view, context).relations;
                 found.extend(read.values().filter(|it| shows_some(it, context)).map(|it| it.oid));
             }
             planned.as_owner_of = found.into_iter().collect();
         }
+    }
+}
+
+/// Whether it fills a table with the rows of a query.
+fn has_query(plan: &SchemaPlan) -> bool {
+    match plan {
+        SchemaPlan::CreateTableAs { .. } => true,
+        SchemaPlan::TemporaryDdl { gather, .. } => gather.is_some(),
+        SchemaPlan::Ddl(_)
+        | SchemaPlan::EveryNodeAlone { .. }
+        | SchemaPlan::DropHomeIndexes(_)
+        | SchemaPlan::LockEverywhere { .. } => false,
     }
 }
 

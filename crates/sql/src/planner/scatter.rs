@@ -1,33 +1,33 @@
 //! Whether a statement can run unchanged on every node and its answers be concatenated.
 //!
-//! Owns: the search for anchors. Never: cares how rows are ordered; ORDER BY is not concatenation.
+//! Owns: the search for base tables. Never: cares how rows are ordered; ORDER BY is not concatenation.
 //! Start reading at [`obstacle`].
 //!
-//! An anchor is a distributed table in which the statement is linear: its result over all rows is
-//! the concatenation of its results over each node's rows of the anchor. If with only a node's rows
-//! of the anchor only that node's rows of every other distributed table matter (`pins.rs`), each
+//! A base table is a distributed table in which the statement is linear: its result over all rows is
+//! the concatenation of its results over each node's rows of the base table. If with only a node's rows
+//! of the base table only that node's rows of every other distributed table matter (`pins.rs`), each
 //! node computes its part alone.
 
 use super::analysis::{Analysis, ColumnId, ItemId, Query, QueryId, Source, Spread};
 use super::pins::Facts;
 
-/// More choices of anchors than this are not tried; UNION ALL multiplies them.
-const ANCHOR_CHOICES_MAX: usize = 16;
+/// More choices of base tables than this are not tried; UNION ALL multiplies them.
+const BASE_CHOICES_MAX: usize = 16;
 
 /// Why the query cannot run node by node, as a clause for the plan's reason; `None` if it can.
 pub(super) fn obstacle(analysis: &Analysis<'_>) -> Option<String> {
     if let Some(obstacle) = general_obstacle(analysis) {
         return Some(obstacle);
     }
-    let choices = anchors(analysis, 0);
+    let choices = bases(analysis, 0);
     if choices.is_empty() {
         return Some(shape_obstacle(analysis, &analysis.queries[0]));
     }
-    if choices.iter().any(|anchors| are_enough(analysis, anchors)) {
+    if choices.iter().any(|bases| are_enough(analysis, bases)) {
         return None;
     }
     Some(match &choices[0][..] {
-        [anchor] => loose_table(analysis, *anchor),
+        [base] => loose_table(analysis, *base),
         _ => "the parts of the union are not each on one node".to_owned(),
     })
 }
@@ -41,10 +41,10 @@ pub(super) fn obstacle_before_grouping(analysis: &Analysis<'_>) -> Option<String
     let linear = level.items.iter().filter(|item| analysis.items[**item].linear);
     let mut choices = linear.flat_map(|&item| match analysis.items[item].source {
         Source::Table { spread: Spread::Hash { .. } | Spread::RoundRobin, .. } => vec![vec![item]],
-        Source::Query(inner) => anchors(analysis, inner),
+        Source::Query(inner) => bases(analysis, inner),
         Source::Table { .. } | Source::Opaque => Vec::new(),
     });
-    match choices.any(|anchors| are_enough(analysis, &anchors)) {
+    match choices.any(|bases| are_enough(analysis, &bases)) {
         true => None,
         false => Some("no table's rows are apart from one node to another".to_owned()),
     }
@@ -87,17 +87,17 @@ fn reads_distributed(analysis: &Analysis<'_>, query: QueryId) -> bool {
     })
 }
 
-/// Whether a node's rows of `anchors` need only that node's rows of everything else.
-fn are_enough(analysis: &Analysis<'_>, anchors: &[ItemId]) -> bool {
+/// Whether a node's rows of `bases` need only that node's rows of everything else.
+fn are_enough(analysis: &Analysis<'_>, bases: &[ItemId]) -> bool {
     let mut others =
-        analysis.distributed().map(|(item, ..)| item).filter(|item| !anchors.contains(item));
+        analysis.distributed().map(|(item, ..)| item).filter(|item| !bases.contains(item));
     let Some(first) = others.next() else { return true };
-    let facts = Facts::from_anchors(analysis, anchors);
+    let facts = Facts::from_bases(analysis, bases);
     facts.is_local(first) && others.all(|item| facts.is_local(item))
 }
 
 /// Sets of tables in which the query is linear when all are taken together.
-fn anchors(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
+fn bases(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
     let of = &analysis.queries[query];
     if of.has_limit
         || of.has_order
@@ -114,11 +114,11 @@ fn anchors(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
         if !set.union_all {
             return Vec::new();
         }
-        let right = anchors(analysis, set.right);
-        let pairs = anchors(analysis, set.left).into_iter().flat_map(|left| {
+        let right = bases(analysis, set.right);
+        let pairs = bases(analysis, set.left).into_iter().flat_map(|left| {
             right.iter().map(move |right| left.iter().chain(right).copied().collect())
         });
-        return pairs.take(ANCHOR_CHOICES_MAX).collect();
+        return pairs.take(BASE_CHOICES_MAX).collect();
     }
     let mut choices = Vec::new();
     for &item in &of.items {
@@ -132,7 +132,7 @@ fn anchors(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
                 }
             }
             Source::Query(inner) if !of.has_grouping && !of.has_distinct => {
-                choices.extend(anchors(analysis, inner));
+                choices.extend(bases(analysis, inner));
             }
             _ => (),
         }
@@ -178,12 +178,12 @@ fn shape_obstacle(analysis: &Analysis<'_>, query: &Query<'_>) -> String {
     format!("{what} over several nodes")
 }
 
-fn loose_table(analysis: &Analysis<'_>, anchor: ItemId) -> String {
-    let facts = Facts::from_anchors(analysis, &[anchor]);
+fn loose_table(analysis: &Analysis<'_>, base: ItemId) -> String {
+    let facts = Facts::from_bases(analysis, &[base]);
     let loose = analysis
         .distributed()
-        .find(|(item, ..)| *item != anchor && !facts.is_local(*item))
+        .find(|(item, ..)| *item != base && !facts.is_local(*item))
         .map_or("another table", |(_, relation, _)| &relation.name);
-    let anchor = analysis.items[anchor].distributed().map_or("it", |(relation, _)| &relation.name);
-    format!("{loose} is not joined to {anchor} on both distribution keys")
+    let base = analysis.items[base].distributed().map_or("it", |(relation, _)| &relation.name);
+    format!("{loose} is not joined to {base} on both distribution keys")
 }

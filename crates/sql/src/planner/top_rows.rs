@@ -7,6 +7,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{LimitOption, Node, SelectStmt, SetOperation, a_const};
 
+use super::alike::Alike;
 use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::own_rows::{concerns_only, split, unqualify};
@@ -119,10 +120,11 @@ fn order(
         if let Some(output) = output(select, value)? {
             *value = output.clone();
         }
-        if !concerns_only(value, item, analysis, context) {
+        let alike = Alike { analysis, context };
+        if !concerns_only(value, item, analysis, context) || !alike.is_alike(value) {
             return None;
         }
-        unqualify(value.node.as_mut()?, &|_| true);
+        unqualify(value.node.as_mut()?);
     }
     Some(order)
 }

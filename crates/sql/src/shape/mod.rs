@@ -1,7 +1,7 @@
 //! A statement's shape: its text without the values of its literals.
 //!
 //! Owns: reading a text once, byte by byte, by the rules of PostgreSQL's scanner, far enough to tell
-//! literals from everything else. Never: knows the grammar; `planner/by_shape.rs` finds out what the
+//! literals from everything else. Never: knows the grammar; `planner/by_shape/mod.rs` finds out what the
 //! literals of a shape mean, with the help of the parser.
 //! Start reading at [`Scanner::scan`].
 //!

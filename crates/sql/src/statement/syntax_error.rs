@@ -102,6 +102,6 @@ fn first_failing(text: &str, tokens: &[Lexeme<'_>], near: &str, message: &str) -
 }
 
 /// The number, from 1, of the character at this byte.
-fn characters_to(text: &str, byte: usize) -> usize {
+pub(super) fn characters_to(text: &str, byte: usize) -> usize {
     text.char_indices().take_while(|(index, _)| *index < byte).count() + 1
 }

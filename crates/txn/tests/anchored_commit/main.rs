@@ -3,7 +3,7 @@
 //!
 //! Owns: the limits of each exploration, and the list of planted bugs that it must find.
 //! Never: samples. What is within the limits is visited, all of it.
-//! Start reading at [`every_small_world_keeps_its_promises`], then `world.rs` for what can happen
+//! Start reading at [`every_small_world_keeps_its_promises_anchored`] and `…_apart`, then `world.rs` for what can happen
 //! and `invariants.rs` for what must hold.
 
 #[path = "../exploration/mod.rs"]
@@ -249,7 +249,7 @@ const PLANTED: &[Planted] = &[
     ),
     (Mutation::LossIsNotReported, ONE_BREAK, &["everybody_is_answered"]),
     (Mutation::ApplicationIsNotBegun, NONE, &["half_applied_only_in_application"]),
-    (Mutation::TurnIsKept, NONE, &["everybody_is_answered"]),
+    (Mutation::PlaceIsKept, NONE, &["everybody_is_answered"]),
     (Mutation::MissingSentinelIsOverlooked, NONE, &["unwatched_is_not_committed"]),
     (Mutation::RecordOfHandedOverIsForgotten, ONE_BREAK, &["record_outlives_what_may_ask"]),
 ];

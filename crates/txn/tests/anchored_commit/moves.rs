@@ -46,7 +46,7 @@ impl Order {
             Self::Coordinator(effect) => !matches!(
                 effect,
                 Effect::ConfirmSentinels
-                    | Effect::TakeVisibilityTurn
+                    | Effect::TakeVisibilityPlace
                     | Effect::WaitForCauses
                     | Effect::EnterCommitRoom
                     | Effect::LeaveToRecovery { .. }

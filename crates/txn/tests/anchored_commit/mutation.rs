@@ -37,8 +37,8 @@ pub enum Mutation {
     LossIsNotReported,
     /// The driver does not announce that the transaction comes into application.
     ApplicationIsNotBegun,
-    /// The driver keeps its turn to become visible.
-    TurnIsKept,
+    /// The driver keeps its place to become visible.
+    PlaceIsKept,
     /// A missing sentinel is taken for one that was open.
     MissingSentinelIsOverlooked,
     /// Committed is taken for applied everywhere: the record may go.

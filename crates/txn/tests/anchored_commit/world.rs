@@ -84,7 +84,7 @@ pub struct World {
     /// In application: the nodes that do not show it yet.
     applying: Option<BTreeSet<NodeId>>,
     has_permit_to_vote: bool,
-    has_visibility_turn: bool,
+    has_visibility_place: bool,
     /// A sentinel was not open all the time.
     pub is_unwatched: bool,
     /// The record was to be forgotten while a node could still ask for it.
@@ -122,7 +122,7 @@ impl World {
             in_commit_room: false,
             applying: None,
             has_permit_to_vote: terms.serializable,
-            has_visibility_turn: false,
+            has_visibility_place: false,
             is_unwatched: false,
             was_forgotten_early: false,
             told: Vec::new(),
@@ -157,7 +157,7 @@ impl World {
         self.in_commit_room
             || self.applying.is_some()
             || self.has_permit_to_vote
-            || self.has_visibility_turn
+            || self.has_visibility_place
     }
 
     /// Whether the coordinator is on its way to leave everything to recovery, undecided.
@@ -433,9 +433,9 @@ impl World {
                 false => Event::ParticipantUnknown(id),
             },
             Effect::ConfirmSentinels => Event::SentinelsConfirmed,
-            Effect::TakeVisibilityTurn => {
-                self.has_visibility_turn = true;
-                Event::VisibilityTurnTaken
+            Effect::TakeVisibilityPlace => {
+                self.has_visibility_place = true;
+                Event::VisibilityPlaceTaken
             }
             Effect::WaitForCauses => Event::CausesShown,
             Effect::EnterCommitRoom => {
@@ -452,7 +452,7 @@ impl World {
             Effect::CancelPrepare(_)
             | Effect::YieldVoteOrder
             | Effect::LeaveVoteOrder
-            | Effect::LeaveVisibilityTurn
+            | Effect::LeaveVisibilityPlace
             | Effect::LeaveCommitRoom
             | Effect::BeginApplication
             | Effect::NoteApplied(_)
@@ -605,7 +605,7 @@ impl World {
         self.in_commit_room = false;
         self.applying = None;
         self.has_permit_to_vote = false;
-        self.has_visibility_turn = false;
+        self.has_visibility_place = false;
         self.sweep_owed = true;
     }
 
@@ -726,10 +726,10 @@ impl World {
                     assert!(self.has_permit_to_vote, "it has none");
                 }
                 Effect::LeaveVoteOrder => self.has_permit_to_vote = false,
-                Effect::LeaveVisibilityTurn => {
-                    let withdrawn = self.withdraw(Effect::TakeVisibilityTurn);
-                    assert!(self.has_visibility_turn || withdrawn, "it has none");
-                    self.has_visibility_turn = mutation == Some(Mutation::TurnIsKept);
+                Effect::LeaveVisibilityPlace => {
+                    let withdrawn = self.withdraw(Effect::TakeVisibilityPlace);
+                    assert!(self.has_visibility_place || withdrawn, "it has none");
+                    self.has_visibility_place = mutation == Some(Mutation::PlaceIsKept);
                 }
                 Effect::LeaveCommitRoom => {
                     let withdrawn = self.withdraw(Effect::EnterCommitRoom);

@@ -356,7 +356,10 @@ fn views_that_are_written_out_show_no_rows_by_others_policies() -> Result<()> {
     for view in ["of_app", "summed", "over"] {
         fails(&mut admin, &format!("SELECT count(*) FROM {view}"), "0A000")?;
         fails(&mut admin, &format!("COPY (SELECT * FROM {view}) TO STDOUT"), "0A000")?;
-        fails(&mut admin, &format!("CREATE TABLE kept AS SELECT * FROM {view}"), "0A000")?;
+        for kept in ["TABLE kept", "TEMPORARY TABLE kept", "TABLE pg_temp.kept"] {
+            fails(&mut admin, &format!("CREATE {kept} AS SELECT * FROM {view}"), "0A000")?;
+        }
+        fails(&mut admin, &format!("SELECT * INTO TEMPORARY kept FROM {view}"), "0A000")?;
         fails(&mut admin, &format!("INSERT INTO other SELECT 100 FROM {view}"), "0A000")?;
     }
     fails(&mut client, "SELECT count(*) FROM of_admin", "0A000")?;
@@ -375,6 +378,98 @@ fn views_that_are_written_out_show_no_rows_by_others_policies() -> Result<()> {
     ensure!(count(&mut client, "own_rows")? == "20");
     admin.query("ALTER TABLE spread DISABLE ROW LEVEL SECURITY")?;
     ensure!(count(&mut admin, "of_app")? == "20" && count(&mut client, "of_admin")? == "20");
+    Ok(())
+}
+
+/// Whose query is written out: nodes ask for the rights on the tables, and nobody but the gateway for those on the view.
+#[test]
+fn views_that_are_written_out_are_read_by_who_may_read_them() -> Result<()> {
+    let cluster = cluster()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE d (k int PRIMARY KEY, o int) DISTRIBUTE BY HASH (k)",
+        "INSERT INTO d SELECT n, n % 3 FROM generate_series(1, 20) n",
+        "GRANT SELECT ON d TO test_app",
+        "CREATE SCHEMA closed",
+        "CREATE VIEW sums AS SELECT o, count(*) AS n FROM d GROUP BY o",
+        "CREATE VIEW firsts AS SELECT k, 'secret' AS x FROM d ORDER BY k LIMIT 3",
+        "CREATE VIEW closed.sums AS SELECT o, count(*) AS n FROM d GROUP BY o",
+        "GRANT SELECT ON closed.sums TO test_app",
+        "CREATE VIEW partly AS SELECT o, count(*) AS n FROM d GROUP BY o",
+        "GRANT SELECT (n) ON partly TO test_app",
+    ] {
+        admin.query(sql)?;
+    }
+    let mut client = app(&cluster.endpoint())?;
+    for view in ["sums", "firsts", "closed.sums"] {
+        for sql in [
+            format!("SELECT * FROM {view}"),
+            format!("SELECT count(*) FROM {view} v JOIN d ON true"),
+            format!("COPY (SELECT * FROM {view}) TO STDOUT"),
+            format!("CREATE TEMPORARY TABLE kept AS SELECT * FROM {view}"),
+            format!("INSERT INTO d SELECT 100, 1 FROM {view}"),
+        ] {
+            fails(&mut client, &sql, DENIED)?;
+        }
+    }
+    fails(&mut client, "SELECT n FROM partly", "0A000")?;
+    client.query("PREPARE sums AS SELECT * FROM sums ORDER BY o")?;
+    admin.query(
+        "GRANT SELECT ON sums, firsts TO test_app; GRANT USAGE ON SCHEMA closed TO test_app",
+    )?;
+    for _ in 0..2 {
+        ensure!(client.query("EXECUTE sums")?.len() == 3);
+        ensure!(client.query("SELECT * FROM closed.sums")?.len() == 3);
+    }
+    admin.query("REVOKE SELECT ON sums, firsts FROM test_app")?;
+    fails(&mut client, "EXECUTE sums", DENIED)?;
+    fails(&mut client, "SELECT * FROM firsts", DENIED)
+}
+
+/// One object of a list that a node does not have keeps the others from nothing there.
+#[test]
+fn rights_on_several_views_are_given_and_taken_on_every_node() -> Result<()> {
+    let cluster = cluster()?;
+    let mut admin = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE TABLE at_home (k int PRIMARY KEY) DISTRIBUTE BY HOME",
+        "CREATE TABLE spread (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)",
+        "INSERT INTO spread SELECT generate_series(1, 9)",
+        "CREATE VIEW of_home AS SELECT * FROM at_home",
+        "CREATE VIEW of_spread AS SELECT * FROM spread",
+        "CREATE VIEW of_none AS SELECT 1 AS one",
+        "CREATE VIEW of_both AS SELECT s.k FROM spread s JOIN at_home h ON h.k = s.k",
+    ] {
+        admin.query(sql)?;
+    }
+    let mut client = app(&cluster.endpoint())?;
+    let on_nodes = |right: &str| -> Result<Vec<String>> {
+        let asked = format!(
+            "SELECT string_agg(relname || ' ' || has_table_privilege('test_app', oid, '{right}'), ', ' ORDER BY relname)
+             FROM pg_class WHERE relname IN ('of_spread', 'of_none')"
+        );
+        cluster.nodes().iter().map(|node| Client::connect(node)?.value(&asked)).collect()
+    };
+    for list in ["of_home, of_spread, of_none", "of_none, of_both, of_spread, spread"] {
+        for (sql, holds) in [
+            (format!("GRANT SELECT, UPDATE ON {list} TO test_app"), true),
+            (format!("REVOKE SELECT, UPDATE ON {list} FROM test_app"), false),
+        ] {
+            admin.query(&sql)?;
+            for right in ["SELECT", "UPDATE"] {
+                let said = on_nodes(right)?;
+                let expected = format!("of_none {holds}, of_spread {holds}");
+                ensure!(said.iter().all(|it| *it == expected), "{sql}: {said:?}");
+            }
+            for k in 1..=9 {
+                let sql = format!("SELECT k FROM of_spread WHERE k = {k}");
+                match holds {
+                    true => ensure!(client.value(&sql)? == k.to_string()),
+                    false => fails(&mut client, &sql, DENIED)?,
+                }
+            }
+        }
+    }
     Ok(())
 }
 

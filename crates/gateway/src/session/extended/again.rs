@@ -11,10 +11,8 @@ use tutti_wire::frontend::{self, Message};
 use super::due::Kept;
 use crate::client::failure::Failure;
 use crate::session::Session;
+use crate::session::run_again::RUNS_MAX;
 use crate::transaction::Mode;
-
-/// How often.
-const RUNS_MAX: u32 = 20;
 
 impl Session {
     /// From here on messages are kept, if nothing has run since the last Sync.

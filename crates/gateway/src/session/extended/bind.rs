@@ -78,7 +78,7 @@ impl Session {
                 };
                 let bound = Bound {
                     planned: chosen,
-                    then: self.tx.moment(),
+                    then: self.tx.bound_now(),
                     plan_number: self.tx.activity.plan_number(),
                     unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
                     statement: parsed,

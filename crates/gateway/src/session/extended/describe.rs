@@ -116,9 +116,12 @@ impl Session {
     pub(super) async fn check_apart(&mut self, name: &str) -> Result<(), Failure> {
         let is_due = self.pipeline.unchecked.take_if(|unchecked| unchecked == name).is_some();
         if let Err(failure) = self.describe_silently(name).await {
-            if is_due {
+            if is_due && self.tx.activity.is_overtaken() {
                 // Whoever takes its message again finds it; where nobody does, it goes with the rest (`skip_rest`).
                 self.pipeline.unchecked = Some(name.to_owned());
+            } else if is_due {
+                // It has failed itself.
+                self.tx.statements.remove(name);
             }
             return Err(failure);
         }

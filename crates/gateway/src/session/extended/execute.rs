@@ -206,7 +206,7 @@ impl Session {
             self.finish_portal(name, pending);
             return Ok(());
         }
-        let bytes_max = self.tx.registry.cluster.config.switches.travelling_bytes_max;
+        let bytes_max = self.executor().travelling_bytes_max();
         self.client.begin_capture(bytes_max);
         let executed = self.execute(planned, &parsed.text, call).await;
         let frames = self.client.end_capture();

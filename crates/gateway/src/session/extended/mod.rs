@@ -114,7 +114,7 @@ impl Session {
         for node in self.tx.flight.keys().copied().collect::<Vec<_>>() {
             let Some(link) = self.tx.links.get_mut(&node) else { continue };
             if link.drop_unsent_flight() {
-                self.tx.doubt_noticed(node);
+                self.tx.doubt_refreshed(node);
             }
         }
         self.tx.activity.end_plan();

@@ -15,15 +15,14 @@ use crate::client::failure::Failure;
 use crate::plans::request::Call;
 use crate::session::Session;
 use crate::transaction::named::{Meaning, PreparedStatement};
-use crate::transaction::planning::{Parsed, Waits};
+use crate::transaction::planning::Parsed;
+use crate::transaction::waiting::Waits;
 
 impl Session {
     pub(super) async fn parse(&mut self, parse: Parse) -> Result<(), Failure> {
         let Parse { name, sql, types } = parse;
-        if name.is_empty() {
-            // It is gone even if the new one proves invalid.
-            self.tx.statements.remove("");
-        }
+        // It is gone even if the new one proves invalid.
+        let replaced = if name.is_empty() { self.tx.statements.remove("") } else { None };
         // A server reports what code has set with ReadyForQuery, not before.
         let may_have_set = self.tx.residue.anything || self.tx.residue.values;
         if may_have_set && may_mean_more(&sql) {
@@ -46,7 +45,10 @@ impl Session {
             return Err(Failure::error("42P05", message));
         }
         let empty = statement.is_none();
-        let prepared = PreparedStatement::parsed(self.next_statement_id(), statement, types);
+        let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, types);
+        if !self.pipeline.expects.is_empty() {
+            prepared.replaces = replaced.map(Box::new);
+        }
         self.tx.statements.insert(name.clone(), prepared);
         if empty {
             self.respond(Undo::Forget(name), |out| put_bare(out, b'1'));

@@ -20,15 +20,15 @@ use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::session::Session;
 use crate::transaction::Mode;
-use crate::transaction::scope::NOTICE;
+use crate::transaction::scope::REFRESH_CACHES;
 use crate::transaction::state::Isolation;
 
 /// Name of the portal in which one of the gateway's statements runs inside a client's flight.
 const OWN_PORTAL: &str = "tutti begin";
 
-/// Name of the statement and portal by which a node takes notice of what others have changed, inside a client's
+/// Name of the statement and portal by which a node refreshes its caches inside a client's
 /// flight: the client's own unnamed ones stay.
-const NOTICES: &str = "tutti notice";
+const REFRESHING: &str = "tutti notice";
 
 /// What to do where an answer has not come yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -46,14 +46,14 @@ pub(super) fn put_own_statement(out: &mut BytesMut, sql: &str) {
     put_close(out, Target::Portal, OWN_PORTAL);
 }
 
-fn put_notice(out: &mut BytesMut) {
+fn put_refresh(out: &mut BytesMut) {
     // One that a cancel request has ended has left its statement there.
-    put_close(out, Target::Statement, NOTICES);
-    put_parse(out, NOTICES, NOTICE, &[]);
-    put_bind(out, NOTICES, NOTICES, &Arguments::default());
-    put_execute(out, NOTICES, 0);
-    put_close(out, Target::Portal, NOTICES);
-    put_close(out, Target::Statement, NOTICES);
+    put_close(out, Target::Statement, REFRESHING);
+    put_parse(out, REFRESHING, REFRESH_CACHES, &[]);
+    put_bind(out, REFRESHING, REFRESHING, &Arguments::default());
+    put_execute(out, REFRESHING, 0);
+    put_close(out, Target::Portal, REFRESHING);
+    put_close(out, Target::Statement, REFRESHING);
 }
 
 impl Session {
@@ -94,10 +94,10 @@ impl Session {
         let is_first = !self.tx.flight.contains_key(&node);
         self.tx.flight.entry(node).or_insert(false);
         if is_first && !self.tx.transaction.is_open() {
-            self.tx.note_noticed(node);
-        } else if self.tx.must_notice(node) {
-            self.tx.note_noticed(node);
-            put_notice(self.tx.links.at(&node).connection().outgoing());
+            self.tx.note_refreshed(node);
+        } else if self.tx.must_refresh(node) {
+            self.tx.note_refreshed(node);
+            put_refresh(self.tx.links.at(&node).connection().outgoing());
             self.pipeline.expects.extend([
                 Expect::SilentClose,
                 Expect::SilentParse(None),
@@ -251,8 +251,12 @@ impl Session {
                     break;
                 }
                 Err(failure) => {
-                    self.pipeline.expects.push_front(expect);
                     self.skip_rest();
+                    if let Expect::Parse(name, number) = expect {
+                        // Not skipped: what it would have replaced is gone.
+                        self.tx.statements.remove(&name);
+                        self.distrust(number);
+                    }
                     return Err(failure);
                 }
             }
@@ -264,18 +268,16 @@ impl Session {
     pub(super) fn skip_rest(&mut self) {
         self.pipeline.skipping = true;
         if let Some(name) = self.pipeline.unchecked.take() {
-            self.tx.statements.remove(&name);
+            self.unparse(&name);
         }
         while let Some(expect) = self.pipeline.expects.pop_back() {
             match expect {
                 Expect::Parse(name, number) => {
-                    self.tx.statements.remove(&name);
+                    self.unparse(&name);
                     self.distrust(number);
                 }
                 Expect::SilentParse(number) => self.distrust(number),
-                Expect::Own(_, Undo::Forget(name)) => {
-                    self.tx.statements.remove(&name);
-                }
+                Expect::Own(_, Undo::Forget(name)) => self.unparse(&name),
                 Expect::Own(_, Undo::Restore(name, statement)) => {
                     self.tx.statements.insert(name, *statement);
                 }
@@ -288,6 +290,14 @@ impl Session {
                 | Expect::Execute
                 | Expect::SilentExecute => (),
             }
+        }
+    }
+
+    /// The message that made this statement was skipped.
+    fn unparse(&mut self, name: &str) {
+        let parsed = self.tx.statements.remove(name);
+        if let Some(replaced) = parsed.and_then(|parsed| parsed.replaces) {
+            self.tx.statements.insert(name.to_owned(), *replaced);
         }
     }
 

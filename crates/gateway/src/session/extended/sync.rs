@@ -222,7 +222,7 @@ impl Session {
     /// Nodes have been sent a Sync: what was open there outside of a transaction is not any more.
     fn forget_flight(&mut self) {
         if !self.tx.transaction.is_open() {
-            self.tx.forget_noticed();
+            self.tx.forget_refreshed();
         }
     }
 }

@@ -143,6 +143,7 @@ impl ShapePlan {
                     one_moment: false,
                     may_be_late: self.together.may_be_late,
                     as_owner_of: Vec::new(),
+                    written_out: Vec::new(),
                 }))
             }
             Landing::Several => self.apart.clone(),

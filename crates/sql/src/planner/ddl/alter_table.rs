@@ -13,8 +13,8 @@ use super::scope::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
 use crate::planner::context::Context;
-use crate::planner::current_time::has_time_of_making;
-use crate::planner::determinism::expression_obstacle;
+use crate::planner::current_time::{has_time_of_making, says_now};
+use crate::planner::determinism::{expression_obstacle, may_be_time};
 use crate::planner::functions::volatility;
 use crate::planner::replicas;
 use crate::planner::sql_text::parse_expression;
@@ -159,6 +159,12 @@ fn check_added(
         {
             is_given = true;
             differs |= computed(value, &column.colname, relation, context)?;
+            let type_name =
+                column.type_name.as_ref().and_then(|it| it.names.last()).and_then(string);
+            let is_apart = !matches!(relation.placement, Placement::Home | Placement::Replicated);
+            if is_apart && says_now(value) && type_name.is_none_or(may_be_time) {
+                return Err(not_immutable(&column.colname));
+            }
         }
     }
     let of_type = column.type_name.as_ref().filter(|it| !is_given && it.array_bounds.is_empty());

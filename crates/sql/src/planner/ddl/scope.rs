@@ -15,7 +15,8 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AlterSubscriptionStmt, AlterSubscriptionType, AlterTableCmd, AlterTableType, ConstrType,
-    CreateStmt, CreateTableAsStmt, DropBehavior, DropStmt, GrantTargetType, Node, ObjectType,
+    CreateStmt, CreateTableAsStmt, DropBehavior, DropStmt, GrantStmt, GrantTargetType, Node,
+    ObjectType,
 };
 
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
@@ -296,9 +297,9 @@ pub(super) fn with_scope(
             if named.is_home_alone() {
                 DdlScope::Home
             } else {
-                let others = on_others(tree, &named, context)?;
+                let (others, each) = on_others(tree, &named, context)?;
                 let brings = may_need_more(tree);
-                DdlScope::Shared { relations: named.spread, brings, others }
+                DdlScope::Shared { relations: named.spread, brings, others, each }
             }
         }
     };
@@ -322,12 +323,13 @@ fn may_need_more(tree: &NodeEnum) -> bool {
         )
 }
 
-/// What a statement says on other nodes, if it is not the same.
+/// What a statement says on other nodes, if it is not the same; and what it says of single objects that they may have
+/// or not.
 fn on_others(
     tree: &NodeEnum,
     named: &Named,
     context: &Context<'_>,
-) -> Result<Option<String>, Refusal> {
+) -> Result<(Option<String>, Vec<String>), Refusal> {
     let is_spread = |node: &Node| match &node.node {
         Some(NodeEnum::RangeVar(range)) => {
             context.relation(range).is_some_and(|relation| is_elsewhere(relation, context))
@@ -356,19 +358,33 @@ fn on_others(
                 first_that_is_something(&truncate.relations, is_spread, has_no_rows);
             NodeEnum::TruncateStmt(truncate)
         }
-        NodeEnum::GrantStmt(grant) if named.home || !named.spread.is_empty() => {
-            let mut grant = grant.clone();
-            grant.objects = first_that_is_something(&grant.objects, is_spread, has_no_rows);
-            NodeEnum::GrantStmt(grant)
+        NodeEnum::GrantStmt(grant) if grants_each(grant) => {
+            // One that is not there must not keep the others from theirs.
+            let of = |objects: Vec<Node>| {
+                deparse(&NodeEnum::GrantStmt(GrantStmt { objects, ..grant.clone() }))
+            };
+            let is_of_relations = grant.objtype() == ObjectType::ObjectTable;
+            let (certain, open): (Vec<_>, Vec<_>) =
+                grant.objects.iter().cloned().partition(|it| is_of_relations && is_spread(it));
+            let open = open.into_iter().filter(|it| !is_of_relations || has_no_rows(it));
+            let groups = (!certain.is_empty()).then_some(certain).into_iter();
+            let mut groups = groups.chain(open.map(|object| vec![object]));
+            let first = groups.next().unwrap_or_else(|| grant.objects.clone());
+            return Ok((Some(of(first)?), groups.map(of).collect::<Result<_, _>>()?));
         }
         NodeEnum::CreateSchemaStmt(create) if !create.schema_elts.is_empty() => {
             let mut create = create.clone();
             create.schema_elts.clear();
             NodeEnum::CreateSchemaStmt(create)
         }
-        _ => return Ok(None),
+        _ => return Ok((None, Vec::new())),
     };
-    deparse(&changed).map(Some)
+    Ok((Some(deparse(&changed)?), Vec::new()))
+}
+
+/// Whether it is as good as one statement for each of several objects.
+fn grants_each(grant: &GrantStmt) -> bool {
+    1 < grant.objects.len() && grant.targtype() == GrantTargetType::AclTargetObject
 }
 
 /// Whether other nodes surely have it: a table of which they have rows, or a view of such tables alone.

@@ -10,6 +10,7 @@ use crate::planner::context::Context;
 use crate::planner::defaults::{Evaluation, needs_one_place};
 use crate::planner::determinism::{expression_obstacle, is_fixed};
 use crate::planner::functions::is_time_call;
+use crate::planner::gather::gap_of_time;
 use crate::planner::mentions;
 use crate::planner::sql_text::parse_expression;
 use crate::planner::syntax::says_default;
@@ -81,15 +82,12 @@ pub(super) fn check_reads_of_all(
         .try_for_each(|expression| check_reads(expression, insert, context))
 }
 
-/// The literal that stands for the transaction's time until the executor fills it in.
-pub(super) const TIME: &str = "'tutti: the time'";
-
 /// Whether ON CONFLICT DO UPDATE does the same on every node as it is written.
 pub(super) fn conflict_is_fixed(insert: &InsertStmt, context: &Context<'_>) -> bool {
     conflict(insert).all(|expression| is_fixed(expression, context))
 }
 
-/// Puts [`TIME`] in place of `now()` and the like in ON CONFLICT DO UPDATE, which each node would
+/// Puts a gap in place of `now()` and the like in ON CONFLICT DO UPDATE, which each node would
 /// evaluate to another time.
 pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) {
     if let Some(clause) = &mut insert.on_conflict_clause {
@@ -108,7 +106,7 @@ fn freeze(node: &mut Node, context: &Context<'_>) {
     };
     if gives_time {
         // With the cast, the type is known wherever it occurs.
-        if let Some(time) = parse_expression(&format!("{TIME}::pg_catalog.timestamptz")) {
+        if let Some(time) = parse_expression(&gap_of_time()) {
             *node = time;
         }
     } else if let Some(inner) = &mut node.node {

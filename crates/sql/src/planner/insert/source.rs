@@ -18,7 +18,7 @@ use super::ctes::{merge_with, with_ctes};
 use super::inserting::Inserting;
 use super::target::{column_node, put_source, row_items};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
-use crate::plan::{DataPlan, InsertSource, Piece, Plan, Planned, RunOn, Template};
+use crate::plan::{DataPlan, InsertSource, Plan, Planned, RunOn, Template};
 use crate::planner::gather::travelling;
 use crate::planner::sql_text::{deparse, parse_expression};
 use crate::planner::{gather, query};
@@ -218,7 +218,6 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
 
 /// The INSERT per node: the client's statement, its source replaced by the collected rows.
 fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Refusal> {
-    const GAP: &str = "'tutti: the rows'";
     let relation = inserting.relation;
     let names: Vec<&str> =
         columns.iter().map(|index| relation.columns[*index].name.as_str()).collect();
@@ -227,11 +226,13 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
     let rows = format!(
         "SELECT {} FROM {} AS u",
         outputs.join(", "),
-        gather::rows_of_literal(relation, GAP)
+        gather::rows_of_literal(relation, &gather::gap(0))
     );
     let mut insert = inserting.insert.clone();
     insert.cols = names.iter().map(|name| column_node(name)).collect();
     insert.with_clause = None;
+    insert.select_stmt = None;
+    gather::refuse_marked(&NodeEnum::InsertStmt(Box::new(insert.clone())))?;
     insert.select_stmt =
         crate::statement::parse(&rows)?.pop().map(|rows| Box::new(Node { node: Some(rows.tree) }));
     let fills_always =
@@ -246,15 +247,5 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
         clauses::freeze_time(&mut insert, inserting.context);
     }
     let text = deparse(&NodeEnum::InsertStmt(Box::new(insert)))?;
-    let Some((before, after)) = text.split_once(GAP) else {
-        return Err(Refusal::postgres("XX000", "the INSERT over collected rows has no gap"));
-    };
-    let mut pieces = vec![Piece::Sql(before.to_owned()), Piece::Rows(0)];
-    for (index, text) in after.split(clauses::TIME).enumerate() {
-        if index > 0 {
-            pieces.push(Piece::Now);
-        }
-        pieces.push(Piece::Sql(text.to_owned()));
-    }
-    Ok(Template(pieces))
+    gather::cut(&text)
 }

@@ -1,6 +1,6 @@
 //! Code that a statement may run and does not show: what it means for the statement's plan.
 //!
-//! Owns: four rooms: what code a statement can reach (`reach`), with what a change of the schema makes servers run
+//! Owns, in a file each: what code a statement can reach (`reach`), with what a change of the schema makes servers run
 //! (`change`); what may run with rows where they are written (`rows`), and what all that means for a plan that was
 //! chosen (`settle`).
 //! Never: reads a body (`closure` does).

@@ -6,7 +6,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
 
 use crate::closure::Declaration;
-use crate::plan::{Planned, SessionPlan, Setting, SignalTarget, TuttiCall};
+use crate::plan::{Planned, SessionPlan, Setting, Shown, SignalTarget, TuttiCall};
 use crate::planner::context::Context;
 use crate::planner::syntax::string;
 use crate::refusal::Refusal;
@@ -145,9 +145,9 @@ fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
         }
         _ => return None,
     };
-    let function = name.to_owned();
+    let terminates = name == "pg_terminate_backend";
     let why = "sessions are the gateway's, other processes node 1's";
-    Some(Planned::new(SessionPlan::Tutti(TuttiCall::Signal { function, target }), why))
+    Some(Planned::new(SessionPlan::Tutti(TuttiCall::Signal { terminates, target }), why))
 }
 
 fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Planned>, Refusal> {
@@ -206,24 +206,27 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
             }
             TuttiCall::Declare { function: function.clone(), declared }
         }
-        (
-            "tutti_version" | "tutti_nodes" | "tutti_tables" | "tutti_functions" | "tutti_in_doubt"
-            | "tutti_check" | "tutti_lag",
-            Some([]),
-        ) => TuttiCall::Show { function: function.clone() },
+        (name, Some([])) if let Some(shown) = shown_by(name) => TuttiCall::Show(shown),
         _ => {
+            let shown: Vec<_> =
+                Shown::ALL.iter().map(|shown| format!("{}()", shown.function())).collect();
             let message = format!("function {name} with these arguments does not exist");
-            return Err(Refusal::postgres("42883", message).with_hint(
+            return Err(Refusal::postgres("42883", message).with_hint(format!(
                 "Tutti's functions are tutti_distribute('table', 'column', …), \
                  tutti_replicate('table', …), tutti_round_robin('table', …), \
                  tutti_home('table', …), \
                  tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), \
-                 tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), \
-                 tutti_in_doubt(), tutti_lag() and tutti_check(); their arguments are literals.",
-            ));
+                 {}; their arguments are literals.",
+                shown.join(", ")
+            )));
         }
     };
     Ok(Some(Planned::new(SessionPlan::Tutti(tutti_call), "the gateway answers this itself")))
+}
+
+/// What the function of this name shows.
+fn shown_by(name: &str) -> Option<Shown> {
+    Shown::ALL.into_iter().find(|shown| shown.function() == name)
 }
 
 /// A literal, perhaps with casts around it.

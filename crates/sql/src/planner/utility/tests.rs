@@ -145,22 +145,22 @@ fn functions_of_tutti() {
     check(
         "SELECT tutti_round_robin('events'); SELECT * FROM tutti_nodes()",
         expect![[r#"
-        Tutti(Distribute { function: "tutti_round_robin", tables: [("events", RoundRobin)] })
-        Tutti(Show { function: "tutti_nodes" })
-    "#]],
+            Tutti(Distribute { function: "tutti_round_robin", tables: [("events", RoundRobin)] })
+            Tutti(Show(Nodes))
+        "#]],
     );
     check(
         "SELECT tutti_distribute('orders')",
         expect![[r#"
             42883 function tutti_distribute with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag() and tutti_check(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_check(); their arguments are literals.
         "#]],
     );
     check(
         "SELECT tutti_version(1)",
         expect![[r#"
             42883 function tutti_version with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag() and tutti_check(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_check(); their arguments are literals.
         "#]],
     );
 }

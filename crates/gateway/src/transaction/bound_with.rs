@@ -1,7 +1,7 @@
-//! A moment to which what code means is compared later.
+//! What the code that a statement calls meant when the statement was bound or declared.
 //!
-//! Owns: what says that it may mean something else. Never: compares (`planning` does).
-//! Start reading at [`Moment`].
+//! Owns: what says that it may mean something else now. Never: compares (`planning` does).
+//! Start reading at [`BoundWith`].
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tutti_sql::plan::Concerns;
 
 /// When something was bound or declared, as far as the meaning of the code that it calls rests on it.
 #[derive(Clone, Debug)]
-pub struct Moment {
+pub struct BoundWith {
     /// The catalog that it was planned with.
     pub catalog: Arc<Catalog>,
     /// How often sessions had come to see other schemas.
@@ -23,7 +23,7 @@ pub struct Moment {
 #[derive(Clone, Debug)]
 pub struct LateCalls {
     /// When the first of them was planned.
-    pub then: Moment,
+    pub then: BoundWith,
     /// What they call.
     pub concerns: Arc<Concerns>,
     /// The plan by which changes see them, see [`Activity`](crate::registry::activity::Activity).

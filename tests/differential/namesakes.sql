@@ -1,0 +1,34 @@
+-- Tables of several schemas with one name: told apart by schemas, which rows on their way have none of.
+--! distribution apart: public.o HASH (id); ar.o HASH (c); pd HASH (id)
+--! distribution together: public.o HASH (id); ar.o HASH (id); pd HASH (id)
+--! distribution mixed: public.o REPLICATED; ar.o HASH (c); pd ROUND ROBIN
+
+CREATE SCHEMA ar;
+CREATE TABLE o (id int, c int, s text);
+CREATE TABLE ar.o (id int, c int, s text);
+CREATE TABLE pd (id int, c int);
+INSERT INTO o SELECT g, g % 4, 'x' FROM generate_series(1, 40) g;
+INSERT INTO ar.o SELECT g, g % 7, 'a' FROM generate_series(1, 10) g;
+INSERT INTO pd SELECT g, g FROM generate_series(1, 40) g;
+SELECT count(*) FROM o WHERE EXISTS (SELECT 1 FROM ar.o WHERE ar.o.id = public.o.id);
+SELECT * FROM public.o WHERE NOT EXISTS (SELECT 1 FROM ar.o WHERE ar.o.id = public.o.id) ORDER BY id;
+SELECT public.o.id, (SELECT max(ar.o.s) FROM ar.o WHERE ar.o.id = public.o.id) FROM public.o ORDER BY 1;
+SELECT public.o.*::text, ar.o.id FROM public.o JOIN ar.o ON ar.o.id = public.o.id ORDER BY public.o.id;
+SELECT o, (SELECT count(*) FROM ar.o) FROM public.o WHERE id < 3 ORDER BY id;
+SELECT public.o.*, ar.o.c FROM public.o LEFT JOIN ar.o ON ar.o.c = public.o.c ORDER BY 1, 2, 3, 4;
+SELECT count(*) FROM public.o, LATERAL (SELECT 1 FROM ar.o WHERE ar.o.id = public.o.id) q;
+SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM pd AS o WHERE o.id = public.o.id + 30)) FROM public.o;
+SELECT count(*) FROM public.o WHERE EXISTS (SELECT 1 FROM (VALUES (1), (2)) AS o (k) WHERE o.k = public.o.id);
+WITH o AS (SELECT 1 AS k) SELECT count(*) FROM public.o WHERE EXISTS (SELECT 1 FROM o WHERE o.k = public.o.id);
+SELECT ar.o.c, count(*), stddev(public.o.id) FROM public.o JOIN ar.o ON ar.o.id = public.o.id GROUP BY ar.o.c ORDER BY 1;
+SELECT public.o.id, o.c FROM o ORDER BY o.c DESC, public.o.id LIMIT 3;
+COPY (SELECT count(*) FROM public.o WHERE EXISTS (SELECT 1 FROM ar.o WHERE ar.o.id = public.o.id)) TO STDOUT;
+INSERT INTO ar.o SELECT * FROM public.o WHERE NOT EXISTS (SELECT 1 FROM ar.o WHERE ar.o.id = public.o.id);
+SELECT count(*), min(c), max(s) FROM ar.o;
+DELETE FROM ar.o WHERE id > 10;
+DELETE FROM pd WHERE id IN (SELECT public.o.id FROM public.o WHERE EXISTS (SELECT 1 FROM ar.o WHERE ar.o.id = public.o.id));
+SELECT count(*), min(id) FROM pd;
+UPDATE public.o SET s = ar.o.s FROM ar.o WHERE ar.o.id = public.o.id;
+SELECT s, count(*) FROM public.o GROUP BY s ORDER BY s;
+DELETE FROM public.o USING ar.o WHERE ar.o.id = public.o.id;
+SELECT count(*), min(id) FROM public.o;
