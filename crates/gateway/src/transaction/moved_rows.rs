@@ -1,64 +1,22 @@
 //! The commit of a transaction that has taken rows to other nodes, because their keys have changed.
 //!
-//! Owns: that a statement waiting for such a row looks for it again, or its client is told to
-//! retry.
-//! Never: moves a row (`executor::insert` does), commits (`commit` does).
+//! Owns: carrying out what the machine says ([`tutti_txn::moved_rows`]: whom it waits for, and why), and the question
+//! what the backends of sessions are doing.
+//! Never: moves a row (`executor::insert` does), commits (`commit` does), decides whom to wait for.
 //! Start reading at [`TransactionContext::begin_to_move`].
-//!
-//! On its old node such a row is deleted. A statement at READ COMMITTED that waits for it there finds
-//! nothing when the wait is over, and has no reason to look elsewhere: its update would be lost. One
-//! PostgreSQL follows the row, or says 40001 where it has gone to another partition. So before the
-//! commit
-//! 1. new statements are held, as for a placement change (`placement_change`),
-//! 2. statements that may be looking for rows of the table are waited for; one that waits for us is
-//!    cancelled. It has done nothing, so it runs again when the hold ends, and finds the row where it is
-//!    now; inside a client's transaction, or if its client has been sent something already, it fails
-//!    with 40001.
-//!
-//! Statements that only read are left alone: what their snapshots show does not change. (Whether a
-//! statement locks rows of a table shows in its lock on the table.)
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
-
 use tokio::time::{Instant, sleep};
 use tutti_cluster::catalog::publisher::Hold;
 use tutti_cluster::error::GatewayError;
 use tutti_sql::catalog::{Relation, quote_literal};
+use tutti_txn::moved_rows::{Effect, Event, LOCKS_TAKEN_AFTER, LOOK_PATIENCE, MovedRows, Seen};
+use tutti_txn::placement_change::Session;
 
 use super::waiting::canceled;
 use crate::client::failure::Failure;
 use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;
-
-/// A statement that has run for this long has taken its locks.
-const LOCKS_TAKEN_AFTER_MS: u64 = 20;
-/// Statements that end within this are not examined.
-const GLANCE: Duration = Duration::from_millis(4);
-/// A node that has not answered by then is not waited for: all sessions wait meanwhile.
-const LOOK_PATIENCE: Duration = Duration::from_secs(2);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
-/// A statement that may still reach a moved row is cancelled then.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// One whose code survives a cancellation (it can) is ended with its connection then.
-const STUBBORN_PATIENCE: Duration = Duration::from_secs(2);
-/// None is waited for longer; a statement that was cancelled does nothing more.
-const END_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a statement that may look for rows of the table is doing.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-enum Seen {
-    /// None of its backends does anything.
-    Idle,
-    /// It only reads the table, or does not use it.
-    Elsewhere,
-    /// It may not have taken its locks yet.
-    OnItsWay,
-    /// It may lock rows of the table.
-    AtRows,
-    /// It waits for a lock of ours.
-    WaitsForUs,
-}
 
 impl TransactionContext {
     /// A row of this table has gone to another node in the transaction.
@@ -106,49 +64,50 @@ async fn end_searches(
 ) -> Result<(), GatewayError> {
     let begun = Instant::now();
     let oids: BTreeSet<u32> = moved.keys().copied().collect();
-    let mut pause = Duration::from_millis(1);
-    let mut cancelled: BTreeMap<i32, Instant> = BTreeMap::new();
-    while begun.elapsed() < END_PATIENCE {
-        let mut left = registry.activities.with_plans(own);
-        // Statements that commit before they end touch tables of node 1 only.
-        left.retain(|(_, activity)| activity.unasked().is_none() && activity.may_concern(&oids));
-        if left.is_empty() {
-            return Ok(());
-        }
-        if GLANCE <= begun.elapsed() {
-            let seen = look(registry, own, moved).await?;
-            let is_late = PATIENCE < begun.elapsed();
-            let mut is_over = true;
-            for (session, activity) in left {
-                let seen = seen.get(&session).copied().unwrap_or(Seen::Idle);
-                match seen {
-                    Seen::Elsewhere => continue,
-                    Seen::Idle | Seen::OnItsWay if is_late => continue,
-                    Seen::AtRows if !is_late => (),
-                    Seen::AtRows | Seen::WaitsForUs => {
-                        let is_known = cancelled.contains_key(&session);
-                        let since = *cancelled.entry(session).or_insert_with(Instant::now);
+    let mut machine = MovedRows::default();
+    let mut event = Event::Begun;
+    loop {
+        let mut answer = None;
+        for effect in machine.step(event) {
+            answer = match effect {
+                Effect::List => {
+                    let mut with_plans = registry.activities.with_plans(own);
+                    // Statements that commit before they end touch tables of node 1 only.
+                    with_plans.retain(|(_, activity)| {
+                        activity.unasked().is_none() && activity.may_concern(&oids)
+                    });
+                    let sessions =
+                        with_plans.iter().map(|(session, _)| Session(*session)).collect();
+                    Some(Event::Listed { sessions, at: begun.elapsed() })
+                }
+                Effect::Look => {
+                    let seen = look(registry, own, moved).await?;
+                    Some(Event::Looked { seen, at: begun.elapsed() })
+                }
+                Effect::Pause(pause) => {
+                    sleep(pause).await;
+                    Some(Event::Paused)
+                }
+                Effect::Overtake(Session(session)) => {
+                    if let Some(activity) = registry.activities.of(session) {
                         activity.mark_moved();
                         activity.overtake();
-                        let targets = registry.backends.of(session);
-                        if STUBBORN_PATIENCE < since.elapsed() {
-                            registry.end_backends(&targets, Ending::AtWork).await;
-                        } else if !is_known || seen == Seen::WaitsForUs {
-                            registry.cancel(&targets).await;
-                        }
                     }
-                    Seen::Idle | Seen::OnItsWay => (),
+                    None
                 }
-                is_over = false;
-            }
-            if is_over {
-                return Ok(());
-            }
+                Effect::Cancel(Session(session)) => {
+                    registry.cancel(&registry.backends.of(session)).await;
+                    None
+                }
+                Effect::EndConnections(Session(session)) => {
+                    registry.end_backends(&registry.backends.of(session), Ending::AtWork).await;
+                    None
+                }
+                Effect::Done => return Ok(()),
+            };
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(PAUSE_MAX);
+        event = answer.expect("the last effect of a batch is answered, or the end");
     }
-    Ok(())
 }
 
 /// Asks the nodes what the backends of all sessions with plans are doing.
@@ -156,7 +115,7 @@ async fn look(
     registry: &Registry,
     own: i32,
     moved: &BTreeMap<u32, String>,
-) -> Result<BTreeMap<i32, Seen>, GatewayError> {
+) -> Result<BTreeMap<Session, Seen>, GatewayError> {
     let ours = registry.backends_by_node([own]);
     let with_plans = registry.activities.with_plans(own).into_iter().map(|(session, _)| session);
     let names: Vec<_> = moved.values().map(|name| quote_literal(name)).collect();
@@ -175,10 +134,11 @@ SELECT a.pid, pg_catalog.pg_blocking_pids(a.pid) OPERATOR(pg_catalog.&&) '{{{our
         WHERE l.pid OPERATOR(pg_catalog.=) a.pid AND l.mode OPERATOR(pg_catalog.=) ANY (
             '{{RowShareLock,RowExclusiveLock}}')),
     pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) a.query_start
-        OPERATOR(pg_catalog.>) '{LOCKS_TAKEN_AFTER_MS} ms'::pg_catalog.interval
+        OPERATOR(pg_catalog.>) '{} ms'::pg_catalog.interval
 FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{theirs}}}'::pg_catalog.int4[])",
             names.join(","),
             names.join(","),
+            LOCKS_TAKEN_AFTER.as_millis(),
         );
         let rows = registry.cluster.ask_within(LOOK_PATIENCE, node, &sql).await?;
         for row in 0..rows.rows.len() {
@@ -193,7 +153,7 @@ FROM pg_catalog.pg_stat_activity a WHERE a.pid OPERATOR(pg_catalog.=) ANY ('{{{t
                 (false, true, false, true) => Seen::Elsewhere,
             };
             // What one of its backends is doing says more than that another is idle.
-            let known = seen.entry(*session).or_insert(found);
+            let known = seen.entry(Session(*session)).or_insert(found);
             *known = (*known).max(found);
         }
     }
