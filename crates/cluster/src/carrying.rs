@@ -25,6 +25,7 @@ use tutti_link::connection::{NodeConnection, NodeError};
 use tutti_sql::catalog::{BucketMap, CARRIERS, NodeId, quote_identifier, quote_literal};
 use tutti_sql::hash::{BUCKET_COUNT, Bucket, KeyType};
 use tutti_sql::refusal::Refusal;
+use tutti_wire::sqlstate;
 
 use crate::catalog::Answer;
 use crate::error::GatewayError;
@@ -572,7 +573,7 @@ async fn make_slot(connection: &mut NodeConnection, slot: &str) -> Result<(), Ga
     connection.rows("RESET statement_timeout").await?;
     match made {
         Ok(_) => Ok(()),
-        Err(NodeError::Refused(error)) if error.sqlstate() == "57014" => {
+        Err(NodeError::Refused(error)) if error.sqlstate() == sqlstate::QUERY_CANCELED => {
             let message = format!("node {node} could not begin to keep its rows for others");
             Err(Refusal::postgres("55000", message)
                 .with_detail(

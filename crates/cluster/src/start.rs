@@ -16,6 +16,7 @@ use tutti_link::translation::OidMaps;
 use tutti_link::{Endpoint, Endpoints, NodeConnection, NodeError};
 use tutti_settings::{Config, DefaultDistribution};
 use tutti_sql::catalog::NodeId;
+use tutti_wire::sqlstate;
 
 use crate::catalog::{self, NodeOids, learn_secret, oids};
 use crate::cluster::{Cluster, SessionsAtWork};
@@ -98,7 +99,7 @@ fn is_away(error: &GatewayError) -> bool {
     match error {
         GatewayError::Node(error) | GatewayError::Unready { source: error, .. } => match error {
             NodeError::Refused(fields) => {
-                ["57P01", "57P02", "57P03", "53300"].contains(&fields.sqlstate())
+                [sqlstate::ADMIN_SHUTDOWN, "57P02", "57P03", "53300"].contains(&fields.sqlstate())
             }
             error => matches!(error, NodeError::Connect { .. } | NodeError::Lost { .. }),
         },

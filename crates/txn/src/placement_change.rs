@@ -515,11 +515,6 @@ impl PlacementChange {
         &self.phase
     }
 
-    /// Whether it goes on: no statement with an older plan meets it.
-    pub fn is_committing(&self) -> bool {
-        self.phase == Phase::Committing
-    }
-
     /// Whether everything is over.
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished

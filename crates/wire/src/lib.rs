@@ -12,4 +12,5 @@ pub mod error_fields;
 pub mod flight;
 pub mod frame;
 pub mod frontend;
+pub mod sqlstate;
 pub mod startup;

@@ -34,6 +34,7 @@ use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::hash::KeyType;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::moment::{Moment, Name};
 use super::report::{Finding, Kind, Progress, Report};
@@ -663,8 +664,18 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
 fn is_changed(fields: &ErrorFields) -> bool {
     // Dropped, a column dropped or of another type, locked, wanted by others, a cache look-up that found
     // nothing.
-    ["42P01", "42703", "42883", "42804", "55P03", "57014", "XX000", "3F000", "0A000"]
-        .contains(&fields.sqlstate())
+    [
+        "42P01",
+        "42703",
+        "42883",
+        "42804",
+        sqlstate::LOCK_NOT_AVAILABLE,
+        sqlstate::QUERY_CANCELED,
+        "XX000",
+        "3F000",
+        "0A000",
+    ]
+    .contains(&fields.sqlstate())
 }
 
 fn bucket_sql(table: &Table) -> String {

@@ -21,6 +21,7 @@ use tutti_link::control_pool::ControlPool;
 use tutti_link::{Endpoint, Endpoints};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::rooms::Rooms;
 
@@ -115,7 +116,10 @@ impl Snapshots {
             tokio::spawn(self.clone().take_for_all());
         }
         answered.await.unwrap_or_else(|_| {
-            Err(ErrorFields::error("57P01", "the gateway is ending, no snapshot was taken"))
+            Err(ErrorFields::error(
+                sqlstate::ADMIN_SHUTDOWN,
+                "the gateway is ending, no snapshot was taken",
+            ))
         })
     }
 
@@ -262,9 +266,12 @@ fn hand_out(kept: Kept, requests: Vec<Request>) {
 fn refusal(error: &NodeError) -> ErrorFields {
     let mut fields = error.to_fields();
     if fields.sqlstate().starts_with("08") {
-        fields = ErrorFields::error("08006", "no snapshot of all nodes could be taken")
-            .with(b'D', error.to_string())
-            .with(b'H', "Retrying is safe: the transaction has done nothing.");
+        fields = ErrorFields::error(
+            sqlstate::CONNECTION_FAILURE,
+            "no snapshot of all nodes could be taken",
+        )
+        .with(b'D', error.to_string())
+        .with(b'H', "Retrying is safe: the transaction has done nothing.");
     }
     fields
 }

@@ -17,6 +17,7 @@ use tutti_sql::catalog::{
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
+use tutti_wire::sqlstate;
 
 use super::code;
 use super::functions::{BuiltIns, fold, function_at, load_built_ins};
@@ -230,7 +231,7 @@ pub async fn reload(
             (known, _) => match (read_definition(home, *oid).await, known) {
                 (Ok(definition), _) => definition,
                 (Err(NodeError::Refused(fields)), Some(known))
-                    if fields.sqlstate() == LOCK_NOT_AVAILABLE =>
+                    if fields.sqlstate() == sqlstate::LOCK_NOT_AVAILABLE =>
                 {
                     // One of its tables is being changed. The next reading tries again.
                     view_rules.remove(oid);
@@ -321,8 +322,6 @@ fn definitions_of(catalog: &Catalog) -> HashMap<u32, String> {
 /// client may become a deadlock victim because of us.
 const DEFINITION_PATIENCE_MS: u32 = 200;
 
-const LOCK_NOT_AVAILABLE: &str = "55P03";
-
 /// Over one of the gateway's own connections. Empty for a view that was dropped meanwhile.
 async fn read_definition(home: &mut NodeConnection, oid: u32) -> Result<String, NodeError> {
     let print = format!(
@@ -378,7 +377,7 @@ pub(super) async fn print_definition(
 
 fn says_locked(error: &GatewayError) -> bool {
     matches!(error, GatewayError::Node(NodeError::Refused(fields))
-        if fields.sqlstate() == LOCK_NOT_AVAILABLE)
+        if fields.sqlstate() == sqlstate::LOCK_NOT_AVAILABLE)
 }
 
 /// After a savepoint, which is rolled back whatever the outcome.

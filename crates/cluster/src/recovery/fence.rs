@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tutti_link::connection::{NodeConnection, NodeError};
+use tutti_wire::sqlstate;
 
 use super::trespass::{blockers, end_trespassers};
 use crate::catalog::Answer;
@@ -33,8 +34,6 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the fence waits for backends that are being taken into the list, before it checks who
 /// blocks it.
 const LOCK_TIMEOUT_MS: u32 = 1_500;
-const LOCK_NOT_AVAILABLE: &str = "55P03";
-const UNDEFINED_TABLE: &str = "42P01";
 
 /// Who has the lock: its process, and a description.
 const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s', a.usename,
@@ -62,13 +61,13 @@ pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError>
         let NodeError::Refused(refused) = &error else { return Err(error.into()) };
         home.query("ROLLBACK").await?;
         match refused.sqlstate() {
-            LOCK_NOT_AVAILABLE if Instant::now() < give_up => {
+            sqlstate::LOCK_NOT_AVAILABLE if Instant::now() < give_up => {
                 end_trespassers(home).await?;
                 sleep(RETRY).await;
             }
-            LOCK_NOT_AVAILABLE => return Err(holder(home).await?),
+            sqlstate::LOCK_NOT_AVAILABLE => return Err(holder(home).await?),
             // A cluster created by an earlier version.
-            UNDEFINED_TABLE if !is_complete => {
+            sqlstate::UNDEFINED_TABLE if !is_complete => {
                 is_complete = true;
                 upgrade_schema(home).await?;
             }
@@ -144,7 +143,7 @@ WHERE b.incarnation OPERATOR(pg_catalog.<) {incarnation}"
     while let Err(error) = connection.query(&raise).await {
         let is_late = give_up < Instant::now();
         match error {
-            NodeError::Refused(refused) if refused.sqlstate() == LOCK_NOT_AVAILABLE => {
+            NodeError::Refused(refused) if refused.sqlstate() == sqlstate::LOCK_NOT_AVAILABLE => {
                 connection.query("ROLLBACK").await?;
                 if is_late {
                     let who = blockers(connection).await?;

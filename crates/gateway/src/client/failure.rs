@@ -7,6 +7,7 @@ use tutti_link::connection::NodeError;
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
+use tutti_wire::sqlstate;
 
 use crate::client::ClientError;
 
@@ -82,10 +83,13 @@ impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         let fields = error.to_fields();
         match is_lost_snapshot(&fields) {
-            true => ErrorFields::error("40001", "the transaction's snapshot is gone on a node")
-                .with(b'D', fields.message())
-                .with(b'H', "The transaction might succeed if retried.")
-                .into(),
+            true => ErrorFields::error(
+                sqlstate::SERIALIZATION_FAILURE,
+                "the transaction's snapshot is gone on a node",
+            )
+            .with(b'D', fields.message())
+            .with(b'H', "The transaction might succeed if retried.")
+            .into(),
             false => fields.into(),
         }
     }

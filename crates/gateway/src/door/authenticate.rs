@@ -16,6 +16,7 @@ use tutti_link::net::{certificate, nonce};
 use tutti_settings::{Arrival, Method, decide, need_groups};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::client::gate::{ClientSlot, Gate};
@@ -40,9 +41,9 @@ pub(super) async fn authenticate(
     let place = gate.enter()?;
     let deadline = client.deadline();
     let login = Login { registry, gate: &gate, user, database };
-    let outcome = timeout_at(deadline, login.run(client, place))
-        .await
-        .unwrap_or_else(|_| Err(fatal("57014", "canceling authentication due to timeout")));
+    let outcome = timeout_at(deadline, login.run(client, place)).await.unwrap_or_else(|_| {
+        Err(fatal(sqlstate::QUERY_CANCELED, "canceling authentication due to timeout"))
+    });
     match outcome {
         Ok((identity, place)) => {
             client.settle(place);

@@ -19,6 +19,7 @@ use tutti_wire::backend::{
 };
 use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::{Arguments, put_query};
+use tutti_wire::sqlstate;
 
 use super::fan_out::Answers;
 use super::gather::read_rows;
@@ -134,7 +135,10 @@ ORDER BY n.nspname, c.relname",
             answer.iter().map(|row| Some((text(row, 0)?, text(row, 1)?))).collect();
         let tables = tables.unwrap_or_default();
         if tables.len() < of.len() {
-            return Err(Failure::error("40001", "a table was dropped or replaced meanwhile"));
+            return Err(Failure::error(
+                sqlstate::SERIALIZATION_FAILURE,
+                "a table was dropped or replaced meanwhile",
+            ));
         }
         let is_plain = answer.iter().all(|row| text(row, 2).as_deref() == Some("t"));
         Ok(Facts { rows_are_returned: is_plain && tables.len() == 1, tables })

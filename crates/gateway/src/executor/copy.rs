@@ -16,6 +16,7 @@ use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
+use tutti_wire::sqlstate;
 
 use super::fan_out::Answers;
 use super::relay::COPY_FLUSH_BYTES;
@@ -123,7 +124,7 @@ impl Executor<'_> {
             Ok(DataEnd::Done) => Ok(()),
             Ok(DataEnd::Failed(reason)) => {
                 let message = format!("COPY from stdin failed: {reason}");
-                Err(Failure::error("57014", message))
+                Err(Failure::error(sqlstate::QUERY_CANCELED, message))
             }
             Err(failure) => Err(failure),
         };

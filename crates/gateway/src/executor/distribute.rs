@@ -13,6 +13,7 @@ use tutti_sql::plan::Access;
 use tutti_sql::planner;
 use tutti_sql::statement::DistributeBy;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -205,7 +206,7 @@ impl Executor<'_> {
     ) -> Result<Redistribution, Failure> {
         if !may_become(&relation.placement, wanted, step) {
             let message = format!("table \"{}\" was changed meanwhile", relation.name);
-            return Err(Failure::error("40001", message));
+            return Err(Failure::error(sqlstate::SERIALIZATION_FAILURE, message));
         }
         let (catalog, registry) = (self.tx.catalog.clone(), self.tx.registry.clone());
         let home = self.tx.link(NodeId::HOME).await?.connection();

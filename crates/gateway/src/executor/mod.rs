@@ -37,6 +37,7 @@ use tutti_sql::plan::{
 };
 use tutti_sql::planner::{self, OneNode};
 use tutti_wire::frame::Frame;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done, IssuedBy};
@@ -484,7 +485,7 @@ fn position_in(text: &str, sent: &str, planned: &Planned, at: usize) -> Option<u
 
 fn replicas_differ(node: NodeId, home: &Relayed, other: &Relayed) -> Failure {
     tutti_wire::error_fields::ErrorFields::error(
-        "40001",
+        sqlstate::SERIALIZATION_FAILURE,
         format!(
             "could not write the same rows on node n1 and node {node} due to concurrent changes"
         ),

@@ -9,12 +9,13 @@ use std::time::Duration;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, SignalTarget};
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::Call;
 use crate::registry::Registry;
-use crate::registry::activity::{TERMINATED, TERMINATED_MESSAGE};
+use crate::registry::activity::TERMINATED_MESSAGE;
 use crate::transaction::processes::ASKED_SIGNALS;
 
 /// Pause before checking again whether a session has ended.
@@ -115,8 +116,10 @@ impl Executor<'_> {
         }
         // The statement that asks for it is the one that is cancelled.
         Err(match terminates {
-            true => ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE).into(),
-            false => Failure::error("57014", "canceling statement due to user request"),
+            true => ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED_MESSAGE).into(),
+            false => {
+                Failure::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
+            }
         })
     }
 }

@@ -21,16 +21,11 @@ use tutti_sql::closure::Grown;
 use tutti_sql::plan::Concerns;
 use tutti_txn::gid::Gid;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
-/// SQLSTATE query_canceled: what a node says when the victim's statement was cancelled there.
-const CANCELED: &str = "57014";
-const DEADLOCK: &str = "40P01";
-const SERIALIZATION: &str = "40001";
 /// What PostgreSQL says where a row has gone to another partition.
 const MOVED_MESSAGE: &str =
     "tuple to be locked was already moved to another partition due to concurrent update";
-/// SQLSTATE admin_shutdown.
-pub const TERMINATED: &str = "57P01";
 /// What PostgreSQL says with it.
 pub const TERMINATED_MESSAGE: &str = "terminating connection due to administrator command";
 const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
@@ -131,7 +126,7 @@ fn comes_later(concerns: Option<&Arc<Concerns>>, writes: bool) -> bool {
 
 /// What a client is told whose statement was overtaken, if it cannot be run again.
 pub fn overtaken() -> ErrorFields {
-    ErrorFields::error("40001", OVERTAKEN_MESSAGE)
+    ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, OVERTAKEN_MESSAGE)
         .with(b'H', "Nothing of the statement was done. The transaction might succeed if retried.")
 }
 
@@ -500,7 +495,7 @@ impl Activity {
 
     fn take_mark(&self, error: &ErrorFields, is_wanted: impl Fn(&Why) -> bool) -> bool {
         let mut mark = self.locked_mark();
-        let is_ours = error.sqlstate() == CANCELED
+        let is_ours = error.sqlstate() == sqlstate::QUERY_CANCELED
             && mark.as_ref().is_some_and(|mark| {
                 is_wanted(&mark.why) && self.message.load(Ordering::Relaxed) <= mark.last_message
             });
@@ -527,23 +522,28 @@ impl Activity {
     /// To be called where a failure is reported to the client, while its message is handled.
     #[must_use]
     pub fn reword(&self, error: ErrorFields) -> ErrorFields {
-        if self.is_terminated() && [CANCELED, TERMINATED].contains(&error.sqlstate()) {
-            return ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE);
+        if self.is_terminated()
+            && [sqlstate::QUERY_CANCELED, sqlstate::ADMIN_SHUTDOWN].contains(&error.sqlstate())
+        {
+            return ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED_MESSAGE);
         }
         // A node has ended its connection. The session goes on, and its client must not be told to
         // leave.
         let error = error.not_fatal();
         let Some(mark) = self.locked_mark().take() else { return error };
-        if error.sqlstate() != CANCELED || mark.last_message < self.message.load(Ordering::Relaxed)
+        if error.sqlstate() != sqlstate::QUERY_CANCELED
+            || mark.last_message < self.message.load(Ordering::Relaxed)
         {
             return error;
         }
         let mut fields = match mark.why {
-            Why::Deadlock(detail) => ErrorFields::error(DEADLOCK, "deadlock detected")
-                .with(b'D', detail)
-                .with(b'H', HINT),
+            Why::Deadlock(detail) => {
+                ErrorFields::error(sqlstate::DEADLOCK_DETECTED, "deadlock detected")
+                    .with(b'D', detail)
+                    .with(b'H', HINT)
+            }
             Why::Overtaken => overtaken(),
-            Why::Moved => ErrorFields::error(SERIALIZATION, MOVED_MESSAGE)
+            Why::Moved => ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, MOVED_MESSAGE)
                 .with(b'H', "The transaction might succeed if retried."),
         };
         // The statement and position still hold; the line of PostgreSQL that raised it does not.
@@ -671,7 +671,7 @@ mod tests {
     use super::*;
 
     fn canceled() -> ErrorFields {
-        ErrorFields::error(CANCELED, "canceling statement due to user request")
+        ErrorFields::error(sqlstate::QUERY_CANCELED, "canceling statement due to user request")
             .with(b'W', "while updating tuple (0,1) in relation \"t\"")
             .with(b'R', "ProcessInterrupts")
     }
@@ -682,7 +682,10 @@ mod tests {
         activity.begin_message();
         activity.mark("Process 1 waits.".to_owned());
         let told = activity.reword(canceled());
-        assert_eq!((told.sqlstate(), told.message()), (DEADLOCK, "deadlock detected"));
+        assert_eq!(
+            (told.sqlstate(), told.message()),
+            (sqlstate::DEADLOCK_DETECTED, "deadlock detected")
+        );
         assert_eq!(told.get(b'D'), Some("Process 1 waits."));
         assert_eq!(told.get(b'W'), canceled().get(b'W'));
         assert_eq!((told.get(b'H'), told.get(b'R')), (Some(HINT), None));

@@ -7,6 +7,7 @@
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::Session;
 use crate::client::failure::Failure;
@@ -74,12 +75,15 @@ impl Session {
         let has_home = self.tx.links.get(&NodeId::HOME).is_some_and(|home| !home.is_broken());
         let listens = match has_home {
             true => self.listen_everywhere().await,
-            false => Err(Failure::error("08006", "connection to node n1 lost after the commit")),
+            false => Err(Failure::error(
+                sqlstate::CONNECTION_FAILURE,
+                "connection to node n1 lost after the commit",
+            )),
         };
         if let Err(failure) = listens {
             tracing::info!(?failure, "a client listens, and cannot on every node");
             let message = "connection to a node lost, and with it the session's channels";
-            self.tx.ended_by.get_or_insert(ErrorFields::fatal("57P01", message));
+            self.tx.ended_by.get_or_insert(ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, message));
         }
     }
 }

@@ -23,6 +23,7 @@ use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::Form;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::Session;
 use crate::client::failure::Failure;
@@ -37,8 +38,6 @@ use crate::transaction::deferred::{
 const MOMENT: Duration = Duration::from_secs(1);
 /// How often it is checked whether nodes are reachable.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-/// SQLSTATE query_canceled.
-const CANCELED: &str = "57014";
 
 /// Whether COMMIT may still run code: it computes cursors WITH HOLD that the transaction has declared,
 /// and a trigger that has run may have deferred itself again. (So may an exclusion constraint, whose
@@ -172,7 +171,7 @@ impl LateCode {
     /// What the client is told about a commit that failed for this.
     pub(super) fn reword(&self, failure: Failure) -> Failure {
         let Failure::Statement(error) = &failure else { return failure };
-        if !self.was_ended.load(Ordering::Relaxed) || error.sqlstate() != CANCELED {
+        if !self.was_ended.load(Ordering::Relaxed) || error.sqlstate() != sqlstate::QUERY_CANCELED {
             return failure;
         }
         if let Some(refused) = &self.refused {
@@ -186,7 +185,10 @@ impl LateCode {
         );
         let hint = "Nothing was committed. Declare such a cursor in a transaction of its own, and run \
                     such triggers before COMMIT by SET CONSTRAINTS ALL IMMEDIATE.";
-        ErrorFields::error(CANCELED, message).with(b'D', detail).with(b'H', hint).into()
+        ErrorFields::error(sqlstate::QUERY_CANCELED, message)
+            .with(b'D', detail)
+            .with(b'H', hint)
+            .into()
     }
 }
 

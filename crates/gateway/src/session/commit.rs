@@ -16,13 +16,14 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, TransactionControl};
 use tutti_txn::placement_change::Ended;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::code_at_commit::{LateCode, bounded};
 use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 use crate::registry::Registry;
 use crate::session::Session;
-use crate::transaction::ends::{NO_SUCH_SAVEPOINT, OWN_GIDS};
+use crate::transaction::ends::OWN_GIDS;
 use crate::transaction::placement_change::CHANGED_DEFINITIONS;
 use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
@@ -221,14 +222,16 @@ impl Session {
         let lost = || {
             let message = "a node lost its part of this transaction";
             let hint = "Roll back the whole transaction and retry.";
-            ErrorFields::error("08006", message).with(b'H', hint)
+            ErrorFields::error(sqlstate::CONNECTION_FAILURE, message).with(b'H', hint)
         };
         if self.tx.transaction.doomed {
             return Err(lost().into());
         }
         match self.tx.roll_back_everywhere(&on_nodes).await {
             // A node that failed while joining did not reach the savepoint.
-            Err(Failure::Statement(error)) if error.sqlstate() == NO_SUCH_SAVEPOINT => {
+            Err(Failure::Statement(error))
+                if error.sqlstate() == sqlstate::INVALID_SAVEPOINT_SPECIFICATION =>
+            {
                 self.tx.transaction.doomed = true;
                 return Err(lost().into());
             }
@@ -257,7 +260,7 @@ impl Session {
         if self.tx.transaction.doomed {
             self.rollback().await;
             let message = "a node lost its part of this transaction, which was rolled back";
-            return Err(ErrorFields::error("08006", message)
+            return Err(ErrorFields::error(sqlstate::CONNECTION_FAILURE, message)
                 .with(b'H', "Nothing was committed; retrying is safe.")
                 .into());
         }

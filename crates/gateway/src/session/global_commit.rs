@@ -17,6 +17,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::coordinator::{AbortCause, Outcome};
 use tutti_txn::placement_change::VOTE_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::Session;
 use super::code_at_commit::LateCode;
@@ -120,30 +121,34 @@ fn told(ended: CommitOutcome) -> Result<(), Failure> {
         Outcome::Aborted { cause } => cause,
     };
     match (cause, refusal) {
-        (AbortCause::DecisionRefused, Some(fields)) if fields.sqlstate() == "23505" => {
-            plain("40001", "recovery has aborted this transaction".to_owned())
-        }
+        (AbortCause::DecisionRefused, Some(fields)) if fields.sqlstate() == "23505" => plain(
+            sqlstate::SERIALIZATION_FAILURE,
+            "recovery has aborted this transaction".to_owned(),
+        ),
         (_, Some(fields)) => Err(fields.into()),
         (AbortCause::VotedNo(node), None) => {
             plain("40000", format!("node {node} rolled the transaction back"))
         }
-        (AbortCause::DecisionRefused, None) => {
-            plain("40001", "recovery has aborted this transaction".to_owned())
-        }
+        (AbortCause::DecisionRefused, None) => plain(
+            sqlstate::SERIALIZATION_FAILURE,
+            "recovery has aborted this transaction".to_owned(),
+        ),
         (AbortCause::AnchorRefused, None) => {
             plain("40000", format!("node {anchor} rolled the transaction back"))
         }
-        (AbortCause::VoteLost(node), None) => {
-            plain("08006", format!("connection to node {node} lost before it voted"))
-        }
-        (AbortCause::AnchorLost | AbortCause::FoundAborted, None) => {
-            plain("08006", format!("connection to node {anchor} lost during the commit"))
-        }
+        (AbortCause::VoteLost(node), None) => plain(
+            sqlstate::CONNECTION_FAILURE,
+            format!("connection to node {node} lost before it voted"),
+        ),
+        (AbortCause::AnchorLost | AbortCause::FoundAborted, None) => plain(
+            sqlstate::CONNECTION_FAILURE,
+            format!("connection to node {anchor} lost during the commit"),
+        ),
         (AbortCause::DeadlineReached, None) if is_cancelled => {
-            Err(canceled("57014", "user request"))
+            Err(canceled(sqlstate::QUERY_CANCELED, "user request"))
         }
         (AbortCause::SentinelMissing(node), None) => Err(ErrorFields::error(
-            "40001",
+            sqlstate::SERIALIZATION_FAILURE,
             format!("no sentinel has watched node {node} for a moment"),
         )
         .with(b'H', "The transaction might succeed if retried.")

@@ -30,13 +30,14 @@ use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{put_authentication_ok, put_backend_key_data};
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::{Failure, as_fatal};
 use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::executor::Executor;
 use crate::registry::Registry;
-use crate::registry::activity::{Activity, TERMINATED, TERMINATED_MESSAGE};
+use crate::registry::activity::{Activity, TERMINATED_MESSAGE};
 use crate::transaction::{Mode, TransactionContext};
 
 const IDLE_IN_TRANSACTION: &str = "terminating connection due to idle-in-transaction timeout";
@@ -164,7 +165,9 @@ impl Session {
             return self.send_away(&why).await;
         }
         if (is_outside && self.tx.registry.is_draining()) || self.tx.activity.is_terminated() {
-            return self.send_away(&ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE)).await;
+            return self
+                .send_away(&ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED_MESSAGE))
+                .await;
         }
         if self.client.has_frame() {
             return Ok(true);
@@ -198,7 +201,10 @@ impl Session {
                         || self.tx.activity.is_terminated()
                     {
                         return self
-                            .send_away(&ErrorFields::fatal(TERMINATED, TERMINATED_MESSAGE))
+                            .send_away(&ErrorFields::fatal(
+                                sqlstate::ADMIN_SHUTDOWN,
+                                TERMINATED_MESSAGE,
+                            ))
                             .await;
                     }
                 }

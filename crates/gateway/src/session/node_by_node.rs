@@ -14,6 +14,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::NodeByNode;
 use tutti_txn::node_by_node::{Effect, Event, Fate, Outcome};
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::Session;
 use crate::client::failure::Failure;
@@ -71,7 +72,7 @@ impl Session {
             |node: &NodeId| self.tx.links.contains_key(node) && availability.is_there(*node);
         let Some(lost) = writers.iter().find(|node| !is_there(node)) else { return Ok(()) };
         let message = format!("connection to node {lost} lost before the commit");
-        Err(ErrorFields::error("08006", message)
+        Err(ErrorFields::error(sqlstate::CONNECTION_FAILURE, message)
             .with(b'H', "Nothing was committed; retrying is safe.")
             .into())
     }

@@ -20,6 +20,7 @@ use tutti_sql::plan::{
 };
 use tutti_sql::statement::DistributeBy;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::Session;
 use crate::client::failure::Failure;
@@ -495,5 +496,5 @@ fn carried_table(relation: &Relation) -> Result<CarriedTable, Failure> {
 
 fn vanished(relation: &Relation) -> Failure {
     let message = format!("table \"{}\" was changed meanwhile", relation.name);
-    Failure::error("40001", message)
+    Failure::error(sqlstate::SERIALIZATION_FAILURE, message)
 }

@@ -6,6 +6,7 @@
 //! Start reading at [`Session::is_to_run_again`].
 
 use std::time::Instant;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::registry::activity::says_overtaken;
@@ -34,11 +35,11 @@ impl Session {
     /// Errors: 57014 if its time has run out.
     pub(super) async fn heed_timeout(&mut self, begun: Instant) -> Result<(), Failure> {
         if self.tx.activity.is_cancelled() {
-            return Err(canceled("57014", "user request"));
+            return Err(canceled(sqlstate::QUERY_CANCELED, "user request"));
         }
         match self.tx.statement_timeout().await? {
             Some(timeout) if timeout <= begun.elapsed() => {
-                Err(canceled("57014", "statement timeout"))
+                Err(canceled(sqlstate::QUERY_CANCELED, "statement timeout"))
             }
             _ => Ok(()),
         }

@@ -22,6 +22,7 @@ use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Plan, Planned, Residue, SchemaPlan};
 use tutti_sql::statement::words;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::settings::is_scope_setting;
 use crate::client::failure::Failure;
@@ -65,7 +66,7 @@ impl TransactionContext {
             if self.transaction.nodes.contains_key(&node) {
                 self.transaction.doomed = true;
                 let message = format!("connection to node {node} lost during the transaction");
-                return Err(ErrorFields::error("08006", message)
+                return Err(ErrorFields::error(sqlstate::CONNECTION_FAILURE, message)
                     .with(b'H', "Roll back and retry: nothing of this transaction was committed.")
                     .into());
             }
@@ -364,7 +365,7 @@ impl TransactionContext {
         if let Some(words) = self.bindings.remove(&node) {
             let message =
                 format!("connection to node {node} lost, and with it the session's {words}");
-            let why = ErrorFields::fatal("57P01", message)
+            let why = ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, message)
                 .with(b'H', "Connect again; nothing of an open transaction was committed.");
             self.ended_by.get_or_insert(why);
         }

@@ -15,13 +15,11 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::statement::Statement;
 use tutti_txn::placement_change::PUBLISH_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
 use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
-
-/// SQLSTATE invalid_savepoint_specification.
-pub(crate) const NO_SUCH_SAVEPOINT: &str = "3B001";
 
 /// How identifiers of the gateway's own prepared transactions begin, of any cluster.
 pub(crate) const OWN_GIDS: &str = "tutti_";
@@ -134,7 +132,10 @@ impl TransactionContext {
     /// Errors: 3B001 if there is none of that name.
     pub(crate) fn need_savepoint(&self, name: &str) -> Result<&str, Failure> {
         self.transaction.savepoint_on_nodes(name).ok_or_else(|| {
-            Failure::error(NO_SUCH_SAVEPOINT, format!("savepoint \"{name}\" does not exist"))
+            Failure::error(
+                sqlstate::INVALID_SAVEPOINT_SPECIFICATION,
+                format!("savepoint \"{name}\" does not exist"),
+            )
         })
     }
 

@@ -19,6 +19,7 @@ use tutti_sql::plan::{
     Access, CopyToPlan, DataPlan, Plan, RunOn, SchemaPlan, SessionPlan, Setting,
 };
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::scope::REFRESH_CACHES;
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
@@ -38,7 +39,7 @@ const SAFE_SNAPSHOT_ATTEMPTS: u32 = 100;
 /// The node was unreachable when the transaction's snapshot was taken.
 fn not_in_snapshot(node: NodeId) -> Failure {
     let message = format!("the transaction's snapshot does not include node {node}");
-    ErrorFields::error("40001", message)
+    ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
         .with(b'D', "The node was away when it was taken.")
         .with(b'H', "The transaction might succeed if retried.")
         .into()
@@ -272,7 +273,7 @@ impl TransactionContext {
             // The transaction began when node 1 had everything, and so has a snapshot of node 1
             // alone.
             let message = "could not serialize access due to a table that was spread over nodes";
-            return Err(ErrorFields::error("40001", message)
+            return Err(ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
                 .with(b'D', "The transaction's snapshot is older, and of one node.")
                 .with(b'H', "The transaction might succeed if retried.")
                 .into());
@@ -325,8 +326,8 @@ impl TransactionContext {
             };
             tokio::select! {
                 () = registry.cluster.authority.serializable_in_progress.wait_for_end(&after) => (),
-                () = &mut cancelled => return Err(canceled("57014", "user request")),
-                () = too_long => return Err(canceled("57014", "statement timeout")),
+                () = &mut cancelled => return Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
+                () = too_long => return Err(canceled(sqlstate::QUERY_CANCELED, "statement timeout")),
             }
         }
         Ok(())
@@ -400,7 +401,7 @@ impl TransactionContext {
         let covered = sentinels.wait_for_coverage(node, SENTINEL_PATIENCE);
         self.while_wanted(covered).await?.ok_or_else(|| {
             let message = format!("no sentinel on node {node} watches serializable access");
-            ErrorFields::error("40001", message)
+            ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
                 .with(b'D', "Without it the node cannot tell what must not be committed.")
                 .with(b'H', "The transaction might succeed if retried.")
                 .into()

@@ -12,6 +12,7 @@ use tutti_cluster::error::GatewayError;
 use tutti_sql::catalog::{Relation, quote_literal};
 use tutti_txn::moved_rows::{Effect, Event, LOCKS_TAKEN_AFTER, LOOK_PATIENCE, MovedRows, Seen};
 use tutti_txn::placement_change::Session;
+use tutti_wire::sqlstate;
 
 use super::waiting::canceled;
 use crate::client::failure::Failure;
@@ -48,7 +49,7 @@ impl TransactionContext {
         let activity = self.activity.clone();
         let ended = tokio::select! {
             ended = end_searches(&registry, self.process_id, &self.transaction.moved) => ended,
-            () = activity.cancelled() => return Err(canceled("57014", "user request")),
+            () = activity.cancelled() => return Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
         };
         self.note_pause(begun);
         ended?;

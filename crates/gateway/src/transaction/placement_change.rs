@@ -28,6 +28,7 @@ use tutti_txn::placement_change::{
     Noted, PUBLISH_PATIENCE, Plan, Proof, Refusal, Session, Terms, VOTER_PATIENCE,
 };
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::change_in_commit::ChangeInCommit;
 use super::waiting::{Waits, canceled};
@@ -138,7 +139,7 @@ impl TransactionContext {
                         };
                         tokio::select! {
                             told = others.perform(effect) => told.map_err(Failure::from),
-                            () = &mut cancelled => Err(canceled("57014", "user request")),
+                            () = &mut cancelled => Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
                         }
                     }
                     // They come after the commit.
@@ -392,7 +393,7 @@ impl TransactionContext {
 
 fn spread_since(detail: &str) -> Failure {
     let message = "could not serialize access due to a table that was spread over nodes";
-    ErrorFields::error("40001", message)
+    ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
         .with(b'D', detail)
         .with(b'H', "The transaction might succeed if retried.")
         .into()
@@ -689,9 +690,9 @@ fn refused(why: Refusal) -> Failure {
             "Nothing was changed; the transaction might succeed if retried.",
         ),
         // What has failed is reported instead.
-        Refusal::Failed => return canceled("57014", "user request"),
+        Refusal::Failed => return canceled(sqlstate::QUERY_CANCELED, "user request"),
     };
-    ErrorFields::error("40001", message).with(b'H', hint).into()
+    ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message).with(b'H', hint).into()
 }
 
 /// Asks the nodes what the backends of these sessions are at.

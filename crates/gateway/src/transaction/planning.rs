@@ -17,6 +17,7 @@ use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
@@ -151,7 +152,7 @@ impl TransactionContext {
         if let Some(detail) = found_otherwise(old, new, others_see, concerns) {
             let message =
                 "could not go on with a statement that may call code which was changed meanwhile";
-            return Err(ErrorFields::error("40001", message)
+            return Err(ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
                 .with(b'D', detail)
                 .with(b'H', "The transaction might succeed if retried.")
                 .into());
@@ -384,7 +385,7 @@ impl TransactionContext {
         let (registry, activity) = (self.registry.clone(), self.activity.clone());
         tokio::select! {
             biased;
-            () = activity.cancelled() => Err(canceled("57014", "user request")),
+            () = activity.cancelled() => Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
             permit = registry.plans.reading.begin(text) => {
                 self.reading = permit?;
                 Ok(())
@@ -482,7 +483,7 @@ fn found_otherwise(
 /// What a transaction is told that uses a table which was moved after its snapshot.
 fn moved_since(name: &str) -> Failure {
     let message = format!("could not access relation \"{name}\" due to a change of its placement");
-    ErrorFields::error("40001", message)
+    ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
         .with(b'D', "The transaction's snapshot is older than the placement.")
         .with(b'H', "The transaction might succeed if retried.")
         .into()

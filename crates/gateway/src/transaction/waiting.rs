@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::registry::activity::Activity;
@@ -81,7 +82,7 @@ impl TransactionContext {
         let soon = Instant::now() + GLANCE;
         tokio::select! {
             is_over = registry.cluster.publisher.wait_for_end_of_hold(soon) => if is_over { return Ok(()) },
-            () = activity.cancelled() => return Err(canceled("57014", "user request")),
+            () = activity.cancelled() => return Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
         }
         let Timeouts { statement, lock } = self.timeouts().await?;
         let less = |timeout: Option<Duration>| timeout.map(|it| it.saturating_sub(GLANCE));
@@ -98,8 +99,10 @@ impl TransactionContext {
         let begun = Instant::now();
         let cancelled = activity.cancelled();
         tokio::pin!(cancelled);
-        let of_statement = statement.map(|timeout| (begun + timeout, "57014", "statement timeout"));
-        let of_lock = lock.map(|timeout| (begun + timeout, "55P03", "lock timeout"));
+        let of_statement = statement
+            .map(|timeout| (begun + timeout, sqlstate::QUERY_CANCELED, "statement timeout"));
+        let of_lock =
+            lock.map(|timeout| (begun + timeout, sqlstate::LOCK_NOT_AVAILABLE, "lock timeout"));
         let first = [of_statement, of_lock].into_iter().flatten().min();
         let until = first.map_or(give_up, |(until, ..)| until.min(give_up));
         tokio::select! {
@@ -115,7 +118,7 @@ impl TransactionContext {
                 .with(b'H', "Nothing was done; retrying is safe.")
                 .into()),
             },
-            () = &mut cancelled => Err(canceled("57014", "user request")),
+            () = &mut cancelled => Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
         }
     }
 
@@ -176,7 +179,7 @@ impl TransactionContext {
         tokio::select! {
             biased;
             done = &mut awaited => return Ok(done),
-            () = &mut cancelled => return Err(canceled("57014", "user request")),
+            () = &mut cancelled => return Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
             () = sleep_until(begun + GLANCE) => (),
         }
         let Timeouts { statement, lock } = self.timeouts_of_wait().await?;
@@ -189,9 +192,9 @@ impl TransactionContext {
         tokio::select! {
             biased;
             done = &mut awaited => Ok(done),
-            () = &mut cancelled => Err(canceled("57014", "user request")),
-            () = too_long(lock) => Err(canceled("55P03", "lock timeout")),
-            () = too_long(statement) => Err(canceled("57014", "statement timeout")),
+            () = &mut cancelled => Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
+            () = too_long(lock) => Err(canceled(sqlstate::LOCK_NOT_AVAILABLE, "lock timeout")),
+            () = too_long(statement) => Err(canceled(sqlstate::QUERY_CANCELED, "statement timeout")),
         }
     }
 
@@ -206,7 +209,7 @@ impl TransactionContext {
         tokio::select! {
             biased;
             done = awaited => Ok(done),
-            () = self.activity.cancelled() => Err(canceled("57014", "user request")),
+            () = self.activity.cancelled() => Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
         }
     }
 

@@ -11,12 +11,13 @@ use tutti_settings::Address;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
+use tutti_wire::sqlstate;
 
 use super::credentials::Has;
 use super::endpoint::Endpoint;
 
 /// SQLSTATE transaction_resolution_unknown.
-pub const UNKNOWN_OUTCOME: &str = "08007";
+pub const UNKNOWN_OUTCOME: &str = sqlstate::TRANSACTION_RESOLUTION_UNKNOWN;
 /// What to do where there is no record of the outcome.
 pub const LOOK_THERE: &str = "It wrote on one node only; look there whether its rows are present.";
 
@@ -134,7 +135,8 @@ impl NodeError {
                 .with(b'D', source.to_string())
                 .with(b'H', "Retrying is safe: nothing was sent to the node."),
             Self::Lost { source, .. } => {
-                ErrorFields::error("08006", self.to_string()).with(b'D', source.to_string())
+                ErrorFields::error(sqlstate::CONNECTION_FAILURE, self.to_string())
+                    .with(b'D', source.to_string())
             }
             Self::Unresolved { source, .. } => {
                 unknown_outcome(self).with(b'D', source.to_string()).with(b'H', LOOK_THERE)

@@ -14,6 +14,7 @@ use tutti_wire::backend::{decode_parameter_description, put_parameter_descriptio
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
 use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query};
+use tutti_wire::sqlstate;
 
 use super::backends::{Backend, Backends, Workers};
 use super::{Known, SessionState, Slot};
@@ -29,8 +30,6 @@ pub type StatementId = u64;
 /// How often a query of the gateway's is tried that is hit by cancel requests, or by a tiny
 /// `statement_timeout`.
 const ATTEMPTS: u32 = 50;
-/// SQLSTATE query_canceled.
-const CANCELED: &str = "57014";
 
 /// An answer that has not been read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -272,7 +271,7 @@ impl Link {
     pub async fn ask(&mut self, sql: &str) -> Result<Vec<Rows>, NodeError> {
         let is_cancelled = |asked: &Result<_, NodeError>| {
             matches!(asked,
-            Err(NodeError::Refused(error)) if error.sqlstate() == CANCELED)
+            Err(NodeError::Refused(error)) if error.sqlstate() == sqlstate::QUERY_CANCELED)
         };
         let mut asked = self.query(sql).await;
         for _ in 1..ATTEMPTS {
@@ -674,7 +673,7 @@ impl Link {
     }
 
     /// A simple query destroys the node's unnamed statement and portal.
-    pub fn forget_unnamed(&mut self) {
+    fn forget_unnamed(&mut self) {
         self.unnamed = None;
         self.unnamed_portal = false;
     }

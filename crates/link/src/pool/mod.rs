@@ -48,7 +48,7 @@ pub use statements::{
 };
 
 /// How often idle connections are checked.
-pub const TICK: Duration = Duration::from_secs(5);
+const TICK: Duration = Duration::from_secs(5);
 
 /// Brings a connection to the state of a session that has set nothing.
 pub const RESET: &str = "SET SESSION AUTHORIZATION DEFAULT; RESET ALL";

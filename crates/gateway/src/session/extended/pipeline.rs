@@ -13,6 +13,7 @@ use tutti_wire::backend;
 use tutti_wire::frontend::{
     Arguments, Target, put_bind, put_close, put_execute, put_flush, put_parse, put_sync,
 };
+use tutti_wire::sqlstate;
 
 use super::due::{Expect, Undo};
 use crate::client::ClientError;
@@ -322,7 +323,10 @@ impl Session {
         let node = self.pipeline.node.expect("answers are expected from a node");
         let version = self.schema_version();
         let Some(link) = self.tx.links.get_mut(&node) else {
-            return Err(Failure::error("08006", format!("connection to node {node} lost")));
+            return Err(Failure::error(
+                sqlstate::CONNECTION_FAILURE,
+                format!("connection to node {node} lost"),
+            ));
         };
         if patience == Patience::WhatIsThere && link.has_unread() {
             return Ok(false);
