@@ -283,6 +283,43 @@ WHERE s.slot_name OPERATOR(pg_catalog.=) '{}'",
         Ok(faults)
     }
 
+    /// Where rows arrive and are not taken in, in words, with how often that has failed so far: a server that cannot apply a
+    /// row tries it again for ever, and lets nothing pass it.
+    pub async fn refusals(
+        &self,
+        connections: &mut Connections<'_>,
+    ) -> Result<BTreeMap<String, u64>, GatewayError> {
+        let mut refusals = BTreeMap::new();
+        for (node, connection) in &mut *connections {
+            for from in self.others(*node) {
+                let sql = format!(
+                    "SELECT s.subenabled, t.apply_error_count FROM pg_catalog.pg_subscription AS s
+LEFT JOIN pg_catalog.pg_stat_subscription_stats AS t ON t.subid OPERATOR(pg_catalog.=) s.oid
+WHERE s.subname OPERATOR(pg_catalog.=) '{}' AND {OF_THIS_DATABASE}",
+                    Self::subscription(from)
+                );
+                let rows = connection.rows(&sql).await?;
+                let failed = rows.text(0, 1).and_then(|count| count.parse().ok()).unwrap_or(0);
+                match rows.text(0, 0) {
+                    Some("f") => {
+                        let what = format!(
+                            "node {node} has been told not to receive the rows of node {from}"
+                        );
+                        refusals.insert(what, failed);
+                    }
+                    Some(_) if 0 < failed => {
+                        refusals.insert(
+                            format!("node {node} cannot apply the rows of node {from}"),
+                            failed,
+                        );
+                    }
+                    _ => (),
+                }
+            }
+        }
+        Ok(refusals)
+    }
+
     /// Subscriptions connect as is configured now.
     pub async fn renew(
         &self,

@@ -5,6 +5,7 @@
 //! Never: repairs a slot that has lost rows, which would hide that they are missing.
 //! Start reading at [`run`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ struct Known {
     /// Nothing is on any node.
     is_bare: bool,
     faults: Vec<String>,
+    /// Where rows are not taken in, and how often that had failed at the last look.
+    refusals: BTreeMap<String, u64>,
 }
 
 /// Looks after it, forever.
@@ -47,15 +50,26 @@ async fn look(cluster: &Cluster, known: &mut Known) -> Result<(), GatewayError> 
         if removed {
             tracing::info!("removed slots and subscriptions that no table needs");
         }
-        *known = Known { is_bare: true, faults: Vec::new() };
+        *known = Known { is_bare: true, ..Known::default() };
         return Ok(());
     }
     known.is_bare = false;
-    let faults = with_all(cluster, async |carriers, connections| {
+    let (faults, refusals) = with_all(cluster, async |carriers, connections| {
         carriers.renew(connections, &reached_at(&cluster.config)).await?;
-        carriers.faults(connections).await
+        Ok((carriers.faults(connections).await?, carriers.refusals(connections).await?))
     })
     .await?;
+    // It has failed since the last look, or was told so; as long as that goes on, once a look.
+    for (what, failed) in &refusals {
+        if known.refusals.get(what) != Some(failed) {
+            tracing::warn!(
+                what,
+                failed,
+                "rows of asynchronously replicated tables wait: the server's log says for what (docs/protocol/base.md)"
+            );
+        }
+    }
+    known.refusals = refusals;
     if faults != known.faults {
         for fault in &faults {
             tracing::error!(

@@ -226,6 +226,38 @@ fn a_node_that_is_down_stops_nobody_and_has_all_when_it_is_back() -> Result<()> 
     Ok(())
 }
 
+/// What a server cannot apply is told, with whose rows wait; and no more when nothing is in the way.
+#[test]
+fn rows_that_a_server_cannot_apply_are_told() -> Result<()> {
+    let world = World::start(&[])?;
+    world.carry()?;
+    let refusals =
+        || world.with_all(async |carriers, connections| Ok(carriers.refusals(connections).await?));
+    ensure!(refusals()?.is_empty());
+    let of_first = world.is_home(0);
+    let id = world
+        .node(0)?
+        .value(&format!("SELECT min(id) FROM generate_series(1, 90) id WHERE {of_first}"))?;
+    world.node(2)?.query(&format!("INSERT INTO t VALUES ({id}, 'in the way')"))?;
+    world.write(0, 1, 90)?;
+    let deadline = Instant::now() + PATIENCE;
+    let told = loop {
+        let told = refusals()?;
+        if told.values().any(|failed| 1 < *failed) {
+            break told;
+        }
+        ensure!(Instant::now() < deadline, "{told:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    ensure!(told.keys().eq(["node n3 cannot apply the rows of node n1"]), "{told:?}");
+    world.node(2)?.query(&format!("DELETE FROM t WHERE id = {id}"))?;
+    world.arrive()?;
+    let failed = refusals()?;
+    std::thread::sleep(Duration::from_secs(6));
+    ensure!(refusals()? == failed, "it goes on failing: {failed:?}");
+    Ok(())
+}
+
 /// A published condition may use built-in functions only; those by which rows of every type are placed are.
 #[test]
 fn every_type_of_key_can_be_carried_and_nothing_is_left_when_it_is_taken_down() -> Result<()> {
