@@ -1,7 +1,7 @@
 -- Tables of several schemas with one name: told apart by schemas, which rows on their way have none of.
---! distribution apart: public.o HASH (id); ar.o HASH (c); pd HASH (id)
---! distribution together: public.o HASH (id); ar.o HASH (id); pd HASH (id)
---! distribution mixed: public.o REPLICATED; ar.o HASH (c); pd ROUND ROBIN
+--! distribution apart: o HASH (id); ar.o HASH (c); pd HASH (id)
+--! distribution together: o HASH (id); ar.o HASH (id); pd HASH (id)
+--! distribution mixed: o REPLICATED; ar.o HASH (c); pd ROUND ROBIN
 
 CREATE SCHEMA ar;
 CREATE TABLE o (id int, c int, s text);

@@ -155,6 +155,17 @@ SELECT t || 'tutti:gap:0', count(*) FROM pt GROUP BY 1;
 -- refused in apart, mixed: it is what marks gaps
 SELECT 'tutti:gap:0', stddev(k) FROM pt;
 
+-- Joins by the names of columns.
+SELECT k % 3 AS g, count(*), sum(x), max(w), sum(k) FROM pt JOIN p2 USING (k) GROUP BY k % 3 ORDER BY g;
+SELECT k, count(*) FROM pt a JOIN pt b USING (k) GROUP BY k HAVING count(*) > 0 ORDER BY k LIMIT 5;
+SELECT a.t, count(*), sum(b.i) FROM pt a JOIN pt b USING (k, t) GROUP BY a.t ORDER BY 1;
+SELECT k % 4, count(p2.x), count(*) FROM pt LEFT JOIN p2 USING (k) GROUP BY 1 ORDER BY 1;
+SELECT k % 4, count(pt.i), count(*) FROM pt RIGHT JOIN p2 USING (k) GROUP BY 1 ORDER BY 1;
+SELECT k % 4, count(*) FROM pt FULL JOIN p2 USING (k) GROUP BY 1 ORDER BY 1;
+SELECT count(*), min(k) FROM pt JOIN p2 USING (k) JOIN pt c USING (k) WHERE k > 7;
+SELECT count(*) FROM pt JOIN p2 USING (k) AS j WHERE j.k < 50;
+SELECT count(*), sum(k) FROM pt NATURAL JOIN p2;
+
 -- What is not computed where no row or group asks for it.
 -- bind: 0
 SELECT max(1 / (k - k)) FROM pt LIMIT $1;

@@ -138,7 +138,7 @@ impl Executor<'_> {
         if !relations.is_empty() {
             self.run_elsewhere(&others, text_of_others, call).await?;
         }
-        if *brings {
+        if *brings && statement::parse(text)?.iter().any(planner::leaves_index_unnamed) {
             self.refuse_other_names(relations, &others).await?;
         }
         for node in &others {
@@ -166,12 +166,13 @@ impl Executor<'_> {
             };
             let table = format!("{}::pg_catalog.regclass", quote_literal(&relation.sql_name()));
             let sql = format!(
-                "SELECT pg_catalog.string_agg(c.relname::pg_catalog.text, ', ' ORDER BY c.relname)
-                 FROM pg_catalog.pg_index i
-                 JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.indexrelid
-                 WHERE i.indrelid OPERATOR(pg_catalog.=) {table}::pg_catalog.oid
-                 OR i.indrelid OPERATOR(pg_catalog.=) ANY
-                     (SELECT t.relid::pg_catalog.oid FROM pg_catalog.pg_partition_tree({table}) t)"
+                "SELECT pg_catalog.string_agg((SELECT pg_catalog.string_agg(c.relname::pg_catalog.text, ', '
+                     ORDER BY c.relname) FROM pg_catalog.pg_index i
+                     JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.indexrelid
+                     WHERE i.indrelid OPERATOR(pg_catalog.=) t.oid), '; ' ORDER BY t.name)
+                 FROM (SELECT {table}::pg_catalog.oid, {table}::pg_catalog.text
+                     UNION SELECT p.relid::pg_catalog.oid, p.relid::pg_catalog.text
+                     FROM pg_catalog.pg_partition_tree({table}) p) AS t (oid, name)"
             );
             let mut names = Vec::new();
             for node in [NodeId::HOME].iter().chain(others) {

@@ -13,7 +13,7 @@ use tutti_sql::plan::Residue;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
-use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_parse, put_query};
+use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
 use tutti_wire::sqlstate;
 
 use super::backends::{Backend, Backends, Workers};
@@ -353,6 +353,8 @@ impl Link {
         put_parse(out, "", HIDE_PARAMETERS, &[]);
         put_bind(out, "", "", &Arguments::default());
         put_execute(out, "", 0);
+        // Answered now, not with the statement: whoever waits for several nodes must see which of them runs it.
+        put_flush(out);
         self.unread.push_back(Unread::Ahead);
     }
 
@@ -433,6 +435,8 @@ impl Link {
         put_parse(out, "", "SELECT tutti.refuse_rewritten($1)", &[]);
         put_bind(out, "", "", &Arguments { values: vec![oids], ..Arguments::default() });
         put_execute(out, "", 0);
+        // Answered now, not with the statement: whoever waits for several nodes must see which of them runs it.
+        put_flush(out);
         self.unread.push_back(Unread::Ahead);
     }
 

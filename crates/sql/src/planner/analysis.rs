@@ -209,13 +209,16 @@ pub(super) enum Constraint<'a> {
     OneOf { column: ColumnId, values: Vec<Value<'a>> },
 }
 
+/// Of a use that is no reference.
+pub(super) const NOWHERE: i32 = -1;
+
 /// A mention of an item's column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ColumnUse {
     pub(super) item: ItemId,
     /// `None`: the whole row.
     pub(super) column: Option<usize>,
-    /// Location of the `ColumnRef`.
+    /// Location of the `ColumnRef`; [`NOWHERE`] if there is none, as in USING.
     pub(super) location: i32,
     /// Inside an aggregate or in the WHERE or FROM of its level: it need not be in GROUP BY.
     pub(super) before_grouping: bool,

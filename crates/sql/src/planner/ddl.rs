@@ -17,6 +17,7 @@ mod temporary;
 use pg_query::NodeEnum;
 use pg_query::protobuf::ObjectType;
 
+pub use alter_table::leaves_index_unnamed;
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
 pub(super) use refused::refuse_cast;

@@ -16,7 +16,7 @@ use pg_query::protobuf::{
     Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt, String as PgString,
 };
 
-use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::analysis::{Analysis, ColumnUse, ItemId, NOWHERE};
 use super::context::Context;
 use super::functions::{is_time, is_time_call};
 use super::own_rows::{concerns_only, split, unqualify};
@@ -440,7 +440,9 @@ impl Rewriter<'_, '_> {
     /// A reference to a collected table, which stands without its schema there.
     fn reference(&self, reference: &ColumnRef) -> Option<Node> {
         let at = |of: &&ColumnUse| {
-            of.location == reference.location && self.order.collect.contains(&of.item)
+            of.location != NOWHERE
+                && of.location == reference.location
+                && self.order.collect.contains(&of.item)
         };
         let of = self.analysis.uses.iter().find(at)?;
         let name = Node {

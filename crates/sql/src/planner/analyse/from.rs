@@ -10,7 +10,9 @@ use pg_query::protobuf::{Alias, JoinExpr, JoinType, LockingClause, Node, RangeVa
 
 use super::Analyser;
 use crate::catalog::{Relation, RelationKind};
-use crate::planner::analysis::{Constraint, Item, ItemId, QueryId, Source, Spread};
+use crate::planner::analysis::{
+    ColumnId, ColumnUse, Constraint, Item, ItemId, NOWHERE, QueryId, Source, Spread,
+};
 use crate::planner::names::Found;
 use crate::planner::syntax::string;
 use crate::refusal::Refusal;
@@ -211,8 +213,9 @@ impl<'a> Analyser<'a> {
             self.natural(&left, &right, &pinnable, kind);
         }
         for name in join.using_clause.iter().filter_map(string) {
-            self.analysis.loose_names.push(name);
-            self.merge_column(name, &left, &right, &pinnable, kind);
+            if !self.merge_column(name, &left, &right, &pinnable, kind) {
+                self.analysis.loose_names.push(name);
+            }
         }
         if let Some(quals) = &join.quals {
             self.filter(quals, pinnable)?;
@@ -264,7 +267,7 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    /// One column of USING or NATURAL.
+    /// One column of USING or NATURAL. False: it is not known of both sides which it is.
     fn merge_column(
         &mut self,
         name: &'a str,
@@ -272,8 +275,8 @@ impl<'a> Analyser<'a> {
         right: &[ItemId],
         pinnable: &Range<ItemId>,
         kind: JoinType,
-    ) {
-        let Some(&level) = self.scopes.last() else { return };
+    ) -> bool {
+        let Some(&level) = self.scopes.last() else { return false };
         let merged = &self.analysis.queries[level].merged;
         let earlier = merged.iter().rev().find(|(merged, _)| *merged == name).map(|(_, id)| *id);
         let find = |side: &[ItemId]| {
@@ -292,6 +295,15 @@ impl<'a> Analyser<'a> {
                 right,
                 pins_right: pinnable.contains(&right.item),
             });
+            for ColumnId { item, column } in [left, right] {
+                let (column, location) = (Some(column), NOWHERE);
+                self.analysis.uses.push(ColumnUse {
+                    item,
+                    column,
+                    location,
+                    before_grouping: true,
+                });
+            }
         }
         let value = match kind {
             JoinType::JoinInner | JoinType::JoinLeft => from_left,
@@ -299,6 +311,7 @@ impl<'a> Analyser<'a> {
             _ => None,
         };
         self.analysis.queries[level].merged.push((name, value));
+        from_left.is_some() && from_right.is_some()
     }
 
     /// FOR UPDATE and the like.

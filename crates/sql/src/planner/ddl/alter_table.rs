@@ -5,7 +5,7 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Node,
+    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, Node,
 };
 
 use super::refused;
@@ -20,6 +20,7 @@ use crate::planner::replicas;
 use crate::planner::sql_text::parse_expression;
 use crate::planner::syntax::{column_makes_sequence, name_of, string};
 use crate::refusal::Refusal;
+use crate::statement::Statement;
 use crate::walk;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
@@ -46,6 +47,33 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
     });
     let ddl = Ddl { creates: None, may_drop: false, touches_sequences, rows, ..Ddl::default() };
     Ok(everywhere(ddl))
+}
+
+/// Whether servers choose the name of an index that a statement makes.
+pub fn leaves_index_unnamed(statement: &Statement) -> bool {
+    match &statement.tree {
+        NodeEnum::IndexStmt(index) => index.idxname.is_empty(),
+        NodeEnum::AlterTableStmt(alter) => alter.cmds.iter().any(|command| {
+            let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { return false };
+            let defined = command.def.as_ref().and_then(|it| it.node.as_ref());
+            match defined {
+                Some(NodeEnum::Constraint(constraint)) => has_unnamed_index(constraint),
+                Some(NodeEnum::ColumnDef(column)) => column.constraints.iter().any(|it| {
+                    matches!(&it.node, Some(NodeEnum::Constraint(of)) if has_unnamed_index(of))
+                }),
+                _ => false,
+            }
+        }),
+        _ => false,
+    }
+}
+
+fn has_unnamed_index(constraint: &Constraint) -> bool {
+    let has_index = matches!(
+        constraint.contype(),
+        ConstrType::ConstrPrimary | ConstrType::ConstrUnique | ConstrType::ConstrExclusion
+    );
+    has_index && constraint.conname.is_empty() && constraint.indexname.is_empty()
 }
 
 fn added_column(command: &AlterTableCmd) -> Option<&ColumnDef> {
