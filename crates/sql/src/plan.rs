@@ -60,9 +60,9 @@ pub struct Planned {
     /// Views, by OID, whose queries it writes out, and that name tables with row security: only as their owner does
     /// it read what they show.
     pub as_owner_of: Vec<u32>,
-    /// Views, by OID, that it names and whose queries it writes out: nobody but the gateway asks whether the client may
-    /// read them.
-    pub written_out: Vec<u32>,
+    /// Views, by OID, whose queries it writes out, each with the view that reads it, if not the client does: nobody but the
+    /// gateway asks whether they may be read.
+    pub written_out: Vec<(Option<u32>, u32)>,
     /// It reads rows of asynchronously replicated tables, which may be late: no SERIALIZABLE transaction may.
     pub may_be_late: bool,
 }
@@ -115,9 +115,9 @@ impl Planned {
 }
 
 impl Plan {
-    /// Whether nodes alone read the client's text, which they are sent as it is.
-    pub fn is_read_by_nodes(&self) -> bool {
-        matches!(self, Self::Data(DataPlan::One { otherwise: None, .. } | DataPlan::Scatter { .. }))
+    /// Whether one node alone reads the client's text, which it is sent as it is.
+    pub fn is_read_by_a_node(&self) -> bool {
+        matches!(self, Self::Data(DataPlan::One { otherwise: None, .. }))
     }
 
     /// The tables that are written by a plan of several steps, by their OIDs on node 1: what they

@@ -12,24 +12,37 @@ use super::Executor;
 use crate::client::failure::Failure;
 
 impl Executor<'_> {
-    /// Before a statement that names these views, by OID, which are written out.
+    /// Before a statement that has these views, by OID, written out, each with the view that reads it if not the client
+    /// does: that is done by the right of its owner, unless it is `security_invoker`.
     ///
-    /// Errors: 42501 as on one server; 0A000 if the client may read some of a view's columns only.
-    pub(super) async fn refuse_unreadable_views(&mut self, views: &[u32]) -> Result<(), Failure> {
+    /// Errors: 42501 as on one server; 0A000 if some of a view's columns only may be read.
+    pub(super) async fn refuse_unreadable_views(
+        &mut self,
+        views: &[(Option<u32>, u32)],
+    ) -> Result<(), Failure> {
         if views.is_empty() {
             return Ok(());
         }
-        let views: Vec<_> = views.iter().map(u32::to_string).collect();
+        let of = |(reader, view): &(Option<u32>, u32)| format!("({}, {view})", reader.unwrap_or(0));
+        let views: Vec<_> = views.iter().map(of).collect();
         let sql = format!(
-            "SELECT n.nspname, c.relname, pg_catalog.has_schema_privilege(n.oid, 'USAGE'),
-                 pg_catalog.has_any_column_privilege(c.oid, 'SELECT')
-             FROM pg_catalog.pg_class c
+            "SELECT n.nspname, c.relname, a.may_look, a.may_read_some
+             FROM (VALUES {}) AS v (reader, oid)
+             JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) v.oid::pg_catalog.oid
              JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-             WHERE c.oid OPERATOR(pg_catalog.=) ANY ('{{{}}}'::pg_catalog.oid[])
-             AND NOT (pg_catalog.has_schema_privilege(n.oid, 'USAGE')
-                 AND pg_catalog.has_table_privilege(c.oid, 'SELECT'))
-             ORDER BY 1, 2 LIMIT 1",
-            views.join(",")
+             LEFT JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) v.reader::pg_catalog.oid
+             CROSS JOIN LATERAL (SELECT CASE WHEN r.oid IS NULL
+                 OR EXISTS (SELECT FROM pg_catalog.pg_options_to_table(r.reloptions) AS o
+                     WHERE o.option_name OPERATOR(pg_catalog.=) 'security_invoker'
+                     AND o.option_value::pg_catalog.bool)
+                 THEN current_user ELSE pg_catalog.pg_get_userbyid(r.relowner) END) AS w (who)
+             CROSS JOIN LATERAL (SELECT
+                 r.oid IS NOT NULL OR pg_catalog.has_schema_privilege(w.who, n.oid, 'USAGE'),
+                 pg_catalog.has_table_privilege(w.who, c.oid, 'SELECT'),
+                 pg_catalog.has_any_column_privilege(w.who, c.oid, 'SELECT')
+             ) AS a (may_look, may_read, may_read_some)
+             WHERE NOT (a.may_look AND a.may_read) ORDER BY 1, 2 LIMIT 1",
+            views.join(", ")
         );
         let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
         let Some(row) = rows.first().filter(|rows| rows.rows.len() == 1) else { return Ok(()) };

@@ -258,7 +258,7 @@ impl Session {
                 self.begin_statement(&statement.text).await?;
             }
             let planned = self.tx.plan(&statement)?;
-            if !planned.plan.is_read_by_nodes() {
+            if !planned.plan.is_read_by_a_node() {
                 // Rows that travel would be taken for the values.
                 statement.refuse_parameters()?;
             }

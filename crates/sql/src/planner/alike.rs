@@ -5,13 +5,13 @@
 //! Start reading at [`Alike::is_alike`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, Node};
+use pg_query::protobuf::{ColumnRef, Node, SqlValueFunctionOp};
 
 use super::analysis::{Analysis, Source};
 use super::context::Context;
 use super::current_time::says_now;
 use super::determinism::{is_local_type, may_be_time};
-use super::functions::is_built_in;
+use super::functions::{is_built_in, is_time};
 use super::syntax::{name_of, string};
 use crate::catalog::{Column, RelationKind, Volatility};
 use crate::walk;
@@ -84,7 +84,10 @@ impl<'a> Alike<'_, 'a> {
                 })
             }
             NodeEnum::AConst(_) => !says_now(node),
-            NodeEnum::SqlvalueFunction(_) => false,
+            // Nodes' databases may have other names.
+            NodeEnum::SqlvalueFunction(of) => {
+                !is_time(of) && of.op() != SqlValueFunctionOp::SvfopCurrentCatalog
+            }
             _ => true,
         };
         let mut all = here;

@@ -16,7 +16,7 @@ use pg_query::protobuf::{
     Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt, String as PgString,
 };
 
-use super::analysis::{Analysis, ColumnUse, ItemId, NOWHERE};
+use super::analysis::{Analysis, ColumnUse, Item, ItemId, NOWHERE, Source};
 use super::context::Context;
 use super::functions::{is_time, is_time_call};
 use super::own_rows::{concerns_only, split, unqualify};
@@ -85,7 +85,7 @@ pub(super) fn build(
         .iter()
         .map(|table| collect(table, analysis, &facts, &end, context))
         .collect::<Result<Vec<_>, _>>()?;
-    let renamed = renamed(&tables, analysis)?;
+    let renamed = renamed(&tree, &tables, analysis)?;
     let rewriter = Rewriter { analysis, tables: &tables, renamed, order, context };
     rewriter.rewrite(&mut tree)?;
     let text = deparse(&tree)?;
@@ -390,24 +390,47 @@ fn filters(
     Ok(filters)
 }
 
-/// What the collected tables are called in the final statement whose names mean something else as well, at any level:
-/// there they are told apart by their schemas, and the rows that come in their place have none.
+/// What those collected tables are called in the final statement that are told apart from others by their schemas, of which
+/// the rows that come in their place have none.
 ///
 /// Errors: 0A000 if it is not certain where they are mentioned.
 fn renamed(
+    tree: &NodeEnum,
     tables: &[Table<'_>],
     analysis: &Analysis<'_>,
 ) -> Result<BTreeMap<ItemId, String>, Refusal> {
+    let mut with_schemas = Vec::new();
+    add_with_schemas(tree, &mut with_schemas);
     let is_taken = |name: &str| analysis.items.iter().any(|item| item.name == name);
     let mut renamed = BTreeMap::new();
     for &item in tables.iter().flat_map(|table| &table.items) {
-        let name = analysis.items[item].name;
-        let is_shared =
-            analysis.items.iter().enumerate().any(|(other, of)| other != item && of.name == name);
-        if name.is_empty() || !is_shared || analysis.items[item].alias.is_some() {
+        let Item { name, alias, .. } = analysis.items[item];
+        let others = || {
+            (0..analysis.items.len()).filter(|it| *it != item && analysis.items[*it].name == name)
+        };
+        if name.is_empty() || alias.is_some() || others().next().is_none() {
             continue;
         }
-        if analysis.loose_star || analysis.loose_names.contains(&name) {
+        if others().any(|other| {
+            stand_together(item, other, analysis) && !are_told_apart(item, other, analysis)
+        }) {
+            // As on one server, it is said of both names that they mean either.
+            continue;
+        }
+        let is_beside_another = others().any(|other| stand_together(item, other, analysis));
+        let is_called_by_schema = analysis
+            .uses
+            .iter()
+            .any(|of| of.item == item && with_schemas.iter().any(|it| it.location == of.location));
+        if !is_beside_another && !is_called_by_schema {
+            // By its name alone it means what it means without the rows of others.
+            continue;
+        }
+        let is_loose = with_schemas.iter().any(|reference| {
+            let is_known = analysis.uses.iter().any(|of| of.location == reference.location);
+            !is_known && reference.fields.iter().filter_map(string).any(|field| field == name)
+        });
+        if is_loose || (is_beside_another && analysis.loose_names.contains(&name)) {
             return Err(Refusal::unsupported(
                 format!("it is not certain where this statement means which \"{name}\""),
                 "Several tables have that name, and the rows of one are brought together.",
@@ -421,6 +444,36 @@ fn renamed(
         renamed.insert(item, new);
     }
     Ok(renamed)
+}
+
+/// Whether two items stand in the same FROM.
+fn stand_together(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
+    analysis.queries.iter().any(|query| query.items.contains(&one) && query.items.contains(&other))
+}
+
+/// Whether two items of one name are different tables, told apart by their schemas.
+fn are_told_apart(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
+    let relation = |item: ItemId| match &analysis.items[item].source {
+        Source::Table { relation, .. } => Some(relation.oid),
+        Source::Query(_) | Source::Opaque => None,
+    };
+    analysis.items[other].alias.is_none()
+        && relation(other).is_some()
+        && relation(one) != relation(other)
+}
+
+/// References that say a schema.
+fn add_with_schemas<'t>(tree: &'t NodeEnum, found: &mut Vec<&'t ColumnRef>) {
+    if let NodeEnum::ColumnRef(reference) = tree
+        && 2 < reference.fields.len()
+    {
+        found.push(reference);
+    }
+    walk::read::children(tree, &mut |child| {
+        if let Some(child) = &child.node {
+            add_with_schemas(child, found);
+        }
+    });
 }
 
 struct Rewriter<'r, 'a> {

@@ -49,6 +49,16 @@ pub(super) fn of_relation(relation: &Arc<Relation>, context: &Context<'_>) -> Me
     mentions
 }
 
+/// The relations, by OID, that a view's own query names.
+pub(super) fn named_by(view: &Relation, context: &Context<'_>) -> BTreeSet<u32> {
+    let RelationKind::View { definition } = &view.kind else { return BTreeSet::new() };
+    // Every name in it is qualified.
+    let scope = NameScope::default();
+    let context = Context { scope: &scope, ..*context };
+    let trees = crate::statement::parse(definition).unwrap_or_default();
+    trees.iter().flat_map(|tree| of(&tree.tree, &context).named).collect()
+}
+
 /// The relations that a statement names: those of [`of`], and those that it writes.
 pub(super) fn with_targets(tree: &NodeEnum, context: &Context<'_>) -> Mentions {
     let mut mentions = of(tree, context);

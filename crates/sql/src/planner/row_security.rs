@@ -34,8 +34,16 @@ pub(super) fn note_views(planned: &mut Planned, tree: &NodeEnum, context: &Conte
             if let Some(query) = mentions::query_within(tree) {
                 read.extend(mentions::of(query, context).named);
             }
-            planned.written_out =
-                views.iter().map(|view| view.oid).filter(|oid| read.contains(oid)).collect();
+            let by_client = views.iter().filter(|view| read.contains(&view.oid));
+            let mut written_out: BTreeSet<_> = by_client.map(|view| (None, view.oid)).collect();
+            for reader in &views {
+                // With it, whatever it reads.
+                let read = mentions::named_by(reader, context);
+                let is_view = |it: &&Arc<Relation>| matches!(it.kind, RelationKind::View { .. });
+                let inner = named.values().filter(is_view).filter(|it| read.contains(&it.oid));
+                written_out.extend(inner.map(|it| (Some(reader.oid), it.oid)));
+            }
+            planned.written_out = written_out.into_iter().collect();
             if !named.values().any(|relation| relation.row_security) {
                 return;
             }

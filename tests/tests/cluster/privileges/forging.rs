@@ -413,6 +413,13 @@ fn views_that_are_written_out_are_read_by_who_may_read_them() -> Result<()> {
         }
     }
     fails(&mut client, "SELECT n FROM partly", "0A000")?;
+    // To make one over it reads nothing; to read that does, as who made it.
+    client.query(
+        "CREATE VIEW own AS SELECT * FROM sums; CREATE VIEW over_own AS SELECT * FROM own",
+    )?;
+    fails(&mut client, "SELECT * FROM own", DENIED)?;
+    fails(&mut client, "SELECT * FROM over_own", DENIED)?;
+    fails(&mut admin, "SELECT * FROM own", DENIED)?;
     client.query("PREPARE sums AS SELECT * FROM sums ORDER BY o")?;
     admin.query(
         "GRANT SELECT ON sums, firsts TO test_app; GRANT USAGE ON SCHEMA closed TO test_app",
@@ -420,6 +427,7 @@ fn views_that_are_written_out_are_read_by_who_may_read_them() -> Result<()> {
     for _ in 0..2 {
         ensure!(client.query("EXECUTE sums")?.len() == 3);
         ensure!(client.query("SELECT * FROM closed.sums")?.len() == 3);
+        ensure!(client.query("SELECT * FROM over_own")?.len() == 3);
     }
     admin.query("REVOKE SELECT ON sums, firsts FROM test_app")?;
     fails(&mut client, "EXECUTE sums", DENIED)?;

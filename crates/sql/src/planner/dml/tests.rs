@@ -105,7 +105,7 @@ fn on_every_node() {
         expect![[r#"
             gather on EachNode Write
               SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              DELETE FROM orders WHERE total = (SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) tutti_1)
+              DELETE FROM orders WHERE total = (SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders)
         "#]],
     );
 }

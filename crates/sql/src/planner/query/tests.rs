@@ -346,7 +346,7 @@ fn gather() {
         expect![[r#"
             gather on One(Any) Read
               SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-              WITH customers AS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) tutti_0 ORDER BY id) SELECT name FROM customers
+              WITH customers AS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY id) SELECT name FROM customers
         "#]],
     );
     check(
@@ -404,7 +404,7 @@ fn gather() {
         expect![[r#"
             gather on One(Any) Read
               SELECT ROW("t"."id", "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
-              SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) tutti_0 WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) tutti_1)
+              SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
         "#]],
     );
     check(
