@@ -39,3 +39,12 @@ SELECT count(*) FROM (o NATURAL JOIN pd) WHERE EXISTS (SELECT 1 FROM o WHERE o.i
 SELECT count(*) FROM (o JOIN pd ON o.id = pd.id) AS x WHERE EXISTS (SELECT 1 FROM o WHERE o.c > 0);
 SELECT c, count(*), current_user = session_user FROM pd GROUP BY c, current_user ORDER BY c LIMIT 3;
 UPDATE pd SET c = $1;
+SELECT id AS o, c FROM public.o WHERE c > (SELECT avg(c) FROM public.o) ORDER BY o DESC LIMIT 3;
+SELECT c, count(*) AS o FROM public.o WHERE id > (SELECT avg(id) FROM o) GROUP BY c ORDER BY o DESC, c;
+SELECT public.o.id % 5 AS o, ar.o.id % 5 AS p, count(*) FROM public.o JOIN ar.o ON ar.o.c = public.o.c GROUP BY o, p ORDER BY o DESC, p LIMIT 4;
+UPDATE o SET s = ar.o.s FROM ar.o WHERE o.id = ar.o.id;
+DELETE FROM o USING ar.o WHERE o.id = o.c;
+SELECT o FROM public.o JOIN ar.o ON ar.o.id = public.o.id;
+SELECT count(*) FROM pd JOIN pd ON pd.id = pd.c;
+SELECT pd FROM pd UNION ALL SELECT pd FROM pd WHERE c = 1 ORDER BY pd LIMIT 3;
+SELECT * FROM pd NATURAL JOIN (SELECT id, max(c) AS c FROM pd GROUP BY id) m ORDER BY id LIMIT 3;

@@ -31,6 +31,7 @@ use std::time::Duration;
 use tutti_settings::PoolConfig;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::Residue;
+use tutti_wire::sqlstate;
 
 use crate::availability::{Availability, OPEN_PATIENCE};
 use crate::connection::{Endpoints, NodeConnection, NodeError, SETTINGS_OF_READING};
@@ -215,8 +216,13 @@ impl Pool {
         if !anything && link.state.is_like(request.state) {
             forgotten.extend((!clean_sequences.is_empty()).then(|| clean_sequences.to_owned()));
             // Awaited: a cancel request that ends this must not let the statement run, and commit.
-            if !forgotten.is_empty() {
-                link.ask_unhurried(&forgotten.join("; "), false).await?;
+            for sql in &forgotten {
+                match link.ask_unhurried(sql, false).await {
+                    // Where the first run was cancelled when it was done.
+                    Err(NodeError::Refused(error))
+                        if error.sqlstate() == sqlstate::INVALID_SQL_STATEMENT_NAME => {}
+                    asked => drop(asked?),
+                }
             }
         } else {
             let clean = if anything { RESET_ANYTHING } else { "" };

@@ -491,6 +491,11 @@ impl Code {
         self.attached.get(&relation).is_some_and(|all| all.iter().any(fires))
     }
 
+    /// Whether a user's operator has this name.
+    pub(crate) fn has_operator(&self, name: &str) -> bool {
+        self.operators.values().any(|operator| operator.name == name)
+    }
+
     /// Whether the type of a relation's rows has code of its own: casts, operators.
     pub fn has_code_for_rows(&self, relation: u32) -> bool {
         let row = self.row_types.get(&relation).and_then(|oid| self.types.get(oid));

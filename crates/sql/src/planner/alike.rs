@@ -84,6 +84,10 @@ impl<'a> Alike<'_, 'a> {
                 })
             }
             NodeEnum::AConst(_) => !says_now(node),
+            NodeEnum::AExpr(of) => {
+                let name = of.name.last().and_then(string).unwrap_or_default();
+                !self.context.catalog.code.has_operator(name)
+            }
             // Nodes' databases may have other names.
             NodeEnum::SqlvalueFunction(of) => {
                 !is_time(of) && of.op() != SqlValueFunctionOp::SvfopCurrentCatalog

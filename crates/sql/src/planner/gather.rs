@@ -86,7 +86,8 @@ pub(super) fn build(
         .map(|table| collect(table, analysis, &facts, &end, context))
         .collect::<Result<Vec<_>, _>>()?;
     let renamed = renamed(&tree, &tables, analysis)?;
-    let rewriter = Rewriter { analysis, tables: &tables, renamed, order, context };
+    let outputs_meant = outputs_meant(&tree);
+    let rewriter = Rewriter { analysis, tables: &tables, renamed, outputs_meant, order, context };
     rewriter.rewrite(&mut tree)?;
     let text = deparse(&tree)?;
     let template = cut(&text)?;
@@ -399,8 +400,9 @@ fn renamed(
     tables: &[Table<'_>],
     analysis: &Analysis<'_>,
 ) -> Result<BTreeMap<ItemId, String>, Refusal> {
-    let mut with_schemas = Vec::new();
+    let (mut with_schemas, mut by_names_alone) = (Vec::new(), Vec::new());
     add_with_schemas(tree, &mut with_schemas);
+    add_by_names_alone(tree, &outputs_meant(tree), &mut by_names_alone);
     let is_taken = |name: &str| analysis.items.iter().any(|item| item.name == name);
     let mut renamed = BTreeMap::new();
     for &item in tables.iter().flat_map(|table| &table.items) {
@@ -417,7 +419,22 @@ fn renamed(
             // As on one server, it is said of both names that they mean either.
             continue;
         }
-        let is_beside_another = others().any(|other| stand_together(item, other, analysis));
+        let beside: Vec<_> =
+            others().filter(|other| stand_together(item, *other, analysis)).collect();
+        let is_beside_another = !beside.is_empty();
+        let by_name = |of: &&ColumnUse| {
+            (of.item == item || beside.contains(&of.item))
+                && by_names_alone.iter().any(|(location, called, is_column)| {
+                    *location == of.location
+                        && of.location != NOWHERE
+                        && *called == name
+                        && (*is_column || of.column.is_none())
+                })
+        };
+        if is_beside_another && analysis.uses.iter().any(|of| by_name(&of)) {
+            let message = format!("table reference \"{name}\" is ambiguous");
+            return Err(Refusal::postgres("42P09", message));
+        }
         let is_called_by_schema = analysis
             .uses
             .iter()
@@ -462,6 +479,71 @@ fn are_told_apart(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
         && relation(one) != relation(other)
 }
 
+/// References that may say a table without its schema: where, which name, and whether `name.column` or a name alone. What
+/// means an output is none.
+fn add_by_names_alone<'t>(
+    tree: &'t NodeEnum,
+    outputs: &[i32],
+    found: &mut Vec<(i32, &'t str, bool)>,
+) {
+    if let NodeEnum::ColumnRef(reference) = tree
+        && !outputs.contains(&reference.location)
+        && let [name] | [name, _] = &reference.fields[..]
+        && let Some(name) = string(name)
+    {
+        found.push((reference.location, name, reference.fields.len() == 2));
+    }
+    walk::read::children(tree, &mut |child| {
+        if let Some(child) = &child.node {
+            add_by_names_alone(child, outputs, found);
+        }
+    });
+}
+
+/// Entries of ORDER BY and GROUP BY, by location, that are nothing but a name which an output of their query has: they
+/// mean the output, and no table's row.
+fn outputs_meant(tree: &NodeEnum) -> Vec<i32> {
+    let mut found = Vec::new();
+    add_outputs_meant(tree, &mut found);
+    found
+}
+
+fn add_outputs_meant(tree: &NodeEnum, found: &mut Vec<i32>) {
+    if let NodeEnum::SelectStmt(select) = tree {
+        let mut first = &**select;
+        while let Some(left) = &first.larg {
+            first = left;
+        }
+        let names: Vec<_> = first
+            .target_list
+            .iter()
+            .filter_map(|target| match &target.node {
+                Some(NodeEnum::ResTarget(target)) if !target.name.is_empty() => {
+                    Some(target.name.as_str())
+                }
+                _ => None,
+            })
+            .collect();
+        let sorted = select.sort_clause.iter().filter_map(|part| match &part.node {
+            Some(NodeEnum::SortBy(by)) => by.node.as_deref(),
+            _ => None,
+        });
+        for node in sorted.chain(&select.group_clause).chain(&select.distinct_clause) {
+            if let Some(NodeEnum::ColumnRef(reference)) = &node.node
+                && let [name] = &reference.fields[..]
+                && string(name).is_some_and(|name| names.contains(&name))
+            {
+                found.push(reference.location);
+            }
+        }
+    }
+    walk::read::children(tree, &mut |child| {
+        if let Some(child) = &child.node {
+            add_outputs_meant(child, found);
+        }
+    });
+}
+
 /// References that say a schema.
 fn add_with_schemas<'t>(tree: &'t NodeEnum, found: &mut Vec<&'t ColumnRef>) {
     if let NodeEnum::ColumnRef(reference) = tree
@@ -480,6 +562,7 @@ struct Rewriter<'r, 'a> {
     analysis: &'r Analysis<'a>,
     tables: &'r [Table<'a>],
     renamed: BTreeMap<ItemId, String>,
+    outputs_meant: Vec<i32>,
     order: &'r Order<'r>,
     context: &'r Context<'a>,
 }
@@ -497,6 +580,9 @@ impl Rewriter<'_, '_> {
                 && of.location == reference.location
                 && self.order.collect.contains(&of.item)
         };
+        if self.outputs_meant.contains(&reference.location) {
+            return None;
+        }
         let of = self.analysis.uses.iter().find(at)?;
         let name = Node {
             node: Some(NodeEnum::String(PgString { sval: self.name_of(of.item).to_owned() })),
