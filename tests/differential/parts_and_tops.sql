@@ -166,6 +166,22 @@ SELECT count(*), min(k) FROM pt JOIN p2 USING (k) JOIN pt c USING (k) WHERE k > 
 SELECT count(*) FROM pt JOIN p2 USING (k) AS j WHERE j.k < 50;
 SELECT count(*), sum(k) FROM pt NATURAL JOIN p2;
 
+-- The current time, which is one for all nodes.
+SELECT count(*), min(z) FROM pt WHERE z < now() AND d <= CURRENT_DATE;
+SELECT count(*) FROM pt WHERE z > now() - interval '1 day' OR z < CURRENT_TIMESTAMP(0) - interval '1 year';
+SELECT i, count(*) FILTER (WHERE z < now()), max(z) < now(), now() = CURRENT_TIMESTAMP FROM pt GROUP BY i ORDER BY i;
+SELECT now() - z > interval '1 day' AS old, count(*) FROM pt GROUP BY now() - z > interval '1 day' ORDER BY 1;
+SELECT round(stddev(k)), count(*) FROM pt WHERE z < now() AND t IS NOT NULL;
+SELECT count(DISTINCT now()), count(*) FROM pt WHERE LOCALTIMESTAMP > z AND z::date < CURRENT_DATE AND LOCALTIME >= '00:00';
+SELECT pg_typeof(max(now())), pg_typeof(CURRENT_DATE), count(*) FROM pt;
+SELECT now() = transaction_timestamp() AS one, sum(b) FROM pt a JOIN p2 USING (k) WHERE a.z < statement_timestamp();
+SELECT k FROM pt WHERE z < now() ORDER BY k LIMIT 2;
+CREATE VIEW recent AS SELECT k, i FROM pt WHERE z < now();
+SELECT i, count(*) FROM recent GROUP BY i ORDER BY i;
+BEGIN;
+SELECT count(*), count(*) FILTER (WHERE now() = CURRENT_TIMESTAMP) FROM pt WHERE z < now();
+COMMIT;
+
 -- What is not computed where no row or group asks for it.
 -- bind: 0
 SELECT max(1 / (k - k)) FROM pt LIMIT $1;

@@ -14,6 +14,7 @@ use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
+use crate::executor::gather::fill_template;
 use crate::plans::request::{Call, Done};
 use crate::transaction::settings::is_own_setting;
 
@@ -165,7 +166,8 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         if let Some(partial) = &gather.partial {
             lines.push("Aggregated on every node, here n1:".to_owned());
-            let sql = format!("{prefix}{}", partial.select);
+            let now = self.now_for([&partial.select]).await?;
+            let sql = format!("{prefix}{}", fill_template(&partial.select, call, now.as_deref()));
             lines.extend(indented(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?));
             return Ok(());
         }
@@ -178,7 +180,8 @@ impl Executor<'_> {
                 }
             };
             lines.push(format!("Collect {} {on}:", collect.relation.name));
-            let sql = format!("{prefix}{}", collect.select);
+            let now = self.now_for([&collect.select]).await?;
+            let sql = format!("{prefix}{}", fill_template(&collect.select, call, now.as_deref()));
             lines.extend(indented(self.ask_explain(node, Access::Read, &sql, call).await?));
         }
         Ok(())

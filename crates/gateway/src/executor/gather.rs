@@ -58,8 +58,9 @@ impl Executor<'_> {
         if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
             self.need_transaction();
         }
-        let collected = self.collect(gather, call).await?;
-        let now = self.now_for(&gather.statement).await?;
+        let selects = gather.collects.iter().map(|collect| &collect.select);
+        let now = self.now_for(selects.chain([&gather.statement])).await?;
+        let collected = self.collect(gather, now.as_deref(), call).await?;
         let is_settled = takes_no_parameters(&gather.statement)
             || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
         if is_settled {
@@ -83,7 +84,9 @@ impl Executor<'_> {
             return Ok(None);
         }
         let nodes = self.tx.catalog.nodes.clone();
-        let texts: Vec<_> = nodes.iter().map(|node| (*node, partial.select.as_str())).collect();
+        let now = self.now_for([&partial.select, &partial.statement]).await?;
+        let select = fill_template(&partial.select, call, now.as_deref());
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
         let said = self.internal_rows_of_each(&texts, Access::Read, call).await?;
         if said.iter().all(Vec::is_empty) {
             // Nothing says of which types they would be.
@@ -114,7 +117,7 @@ impl Executor<'_> {
             }
         }
         let values = arrays.into_iter().map(ArrayText::into_bytes).collect();
-        let text = fill_template(&partial.statement, call, None);
+        let text = fill_template(&partial.statement, call, now.as_deref());
         let bytes_max = self.travelling_bytes_max();
         Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
     }
@@ -147,9 +150,13 @@ impl Executor<'_> {
         self.tx.registry.cluster.config.switches.travelling_bytes_max
     }
 
-    /// The transaction's time on node 1 if the template has a gap for it.
-    pub(super) async fn now_for(&mut self, template: &Template) -> Result<Option<String>, Failure> {
-        Ok(match template.0.contains(&Piece::Now) {
+    /// The transaction's time on node 1 if one of the templates has a gap for it.
+    pub(super) async fn now_for(
+        &mut self,
+        templates: impl IntoIterator<Item = &Template>,
+    ) -> Result<Option<String>, Failure> {
+        let is_asked_for = templates.into_iter().any(|it| it.0.contains(&Piece::Now));
+        Ok(match is_asked_for {
             true => Some(self.now_literal().await?),
             false => None,
         })
@@ -167,7 +174,12 @@ impl Executor<'_> {
     }
 
     /// One array per collect, in order.
-    async fn collect(&mut self, gather: &Gather, call: &Call) -> Result<Vec<Bytes>, Failure> {
+    async fn collect(
+        &mut self,
+        gather: &Gather,
+        now: Option<&str>,
+        call: &Call,
+    ) -> Result<Vec<Bytes>, Failure> {
         let mut wanted: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
         for (index, collect) in gather.collects.iter().enumerate() {
             let chosen = match &collect.from {
@@ -185,7 +197,7 @@ impl Executor<'_> {
                 let selects: Vec<_> = indexes
                     .iter()
                     .map(|index| {
-                        let select = &gather.collects[*index].select;
+                        let select = fill_template(&gather.collects[*index].select, call, now);
                         format!("SELECT {index}, tutti_r FROM ({select}) AS tutti_q(tutti_r)")
                     })
                     .collect();

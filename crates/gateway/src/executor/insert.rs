@@ -192,7 +192,7 @@ impl Executor<'_> {
         insert: &Insert,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let now = self.now_for(template).await?;
+        let now = self.now_for([template]).await?;
         let call = &*call.with_room(template, 1)?;
         let text = fill_template(template, call, now.as_deref());
         let bytes_max = self.travelling_bytes_max();

@@ -4,6 +4,7 @@
 //! Never: says how rows travel; the executor does.
 //! Start reading at [`Gather`].
 
+use std::fmt;
 use std::sync::Arc;
 
 use super::place::{Access, NodeChoice};
@@ -16,6 +17,20 @@ use crate::catalog::Relation;
 /// text of the array of the collected rows.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Template(pub Vec<Piece>);
+
+impl fmt::Display for Template {
+    /// The text, with words in the gaps.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for piece in &self.0 {
+            match piece {
+                Piece::Sql(text) => formatter.write_str(text)?,
+                Piece::Rows(index) => write!(formatter, "<rows {index}>")?,
+                Piece::Now => formatter.write_str("<now>")?,
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Template {
     /// The same with text before and after.
@@ -49,7 +64,7 @@ pub struct Collect {
     /// A SELECT with exactly one output column: the row as the table's own composite type, cast to
     /// text: `SELECT ROW(a, NULL, c)::public.t::text FROM public.t AS alias WHERE …`. Columns that
     /// the statement cannot need are NULL.
-    pub select: String,
+    pub select: Template,
     /// From which nodes.
     pub from: CollectFrom,
 }
@@ -86,7 +101,7 @@ pub struct Gather {
 pub struct Partial {
     /// What every node runs: values as texts that any session reads alike, then the OIDs of their types, then the
     /// session's `array_nulls`.
-    pub select: String,
+    pub select: Template,
     /// Per value, the type that it must have, if not any.
     pub expected: Vec<Option<u32>>,
     /// The parameter, counted from 0, that is its LIMIT: where it is 0, nothing is to be computed.

@@ -263,7 +263,7 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         pieces.collect()
     };
     let gathered = |gather: &Gather| -> Vec<String> {
-        let collects = gather.collects.iter().map(|collect| collect.select.clone());
+        let collects = gather.collects.iter().map(|collect| filled(&collect.select));
         collects.chain([filled(&gather.statement)]).collect()
     };
     match &planned.plan {

@@ -83,7 +83,7 @@ pub(super) fn build(
     };
     let collects = tables
         .iter()
-        .map(|table| collect(table, analysis, &facts, &end, context))
+        .map(|table| collect(table, analysis, &facts, &end, order.literal_time, context))
         .collect::<Result<Vec<_>, _>>()?;
     let renamed = renamed(&tree, &tables, analysis)?;
     let outputs_meant = outputs_meant(&tree);
@@ -236,6 +236,7 @@ fn collect(
     analysis: &Analysis<'_>,
     facts: &Facts<'_, '_>,
     end: &End,
+    literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
@@ -254,7 +255,8 @@ fn collect(
         columns = (0..columns.len())
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
-        filter = filters(item, analysis, matches!(end, End::Lock(_)), context)?.join(" AND ");
+        let all = matches!(end, End::Lock(_));
+        filter = filters(item, analysis, all, literal_time, context)?.join(" AND ");
         if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
@@ -278,7 +280,7 @@ fn collect(
         columns.join(", "),
         end.text(),
     );
-    Ok(Collect { relation: relation.clone(), select, from })
+    Ok(Collect { relation: relation.clone(), select: cut(&select)?, from })
 }
 
 /// A row of these values, in the order of the table's columns, as text that any session reads alike.
@@ -366,6 +368,7 @@ fn filters(
     item: ItemId,
     analysis: &Analysis<'_>,
     all: bool,
+    literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
     let level = analysis.queries.iter().find(|query| query.items.contains(&item));
@@ -374,8 +377,12 @@ fn filters(
     split(condition, &mut conjuncts);
     let mut filters = Vec::new();
     for conjunct in conjuncts {
-        if analysis.items[item].linear && concerns_only(conjunct, item, analysis, context) {
-            let mut moved = conjunct.clone();
+        let mut moved = conjunct.clone();
+        if literal_time {
+            // It is the final statement's, to the microsecond.
+            put_time_gaps(&mut moved, context)?;
+        }
+        if analysis.items[item].linear && concerns_only(&moved, item, analysis, context) {
             if let Some(node) = &mut moved.node {
                 unqualify(node);
             }
@@ -616,16 +623,7 @@ impl Rewriter<'_, '_> {
         let replacement = match &child.node {
             Some(NodeEnum::RangeVar(range)) => self.collected(range)?,
             Some(NodeEnum::ColumnRef(reference)) => self.reference(reference),
-            Some(NodeEnum::FuncCall(call))
-                if self.order.literal_time && is_time_call(call, self.context) =>
-            {
-                Some(expression(&gap_of_time())?)
-            }
-            Some(NodeEnum::SqlvalueFunction(function))
-                if self.order.literal_time && is_time(function) =>
-            {
-                Some(time_keyword(function)?)
-            }
+            _ if self.order.literal_time => time_gap(child, self.context)?,
             _ => None,
         };
         let name = match &child.node {
@@ -720,6 +718,36 @@ impl Rewriter<'_, '_> {
         (by_use || by_loose_name)
             && !NOT_GROUPABLE.contains(&table.relation.columns[column].type_oid)
     }
+}
+
+/// What stands for the current time, where a node gives it.
+fn time_gap(node: &Node, context: &Context<'_>) -> Result<Option<Node>, Refusal> {
+    match &node.node {
+        Some(NodeEnum::FuncCall(call)) if is_time_call(call, context) => {
+            expression(&gap_of_time()).map(Some)
+        }
+        Some(NodeEnum::SqlvalueFunction(function)) if is_time(function) => {
+            time_keyword(function).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Puts gaps in place of the current time.
+pub(super) fn put_time_gaps(node: &mut Node, context: &Context<'_>) -> Result<(), Refusal> {
+    if let Some(gap) = time_gap(node, context)? {
+        *node = gap;
+        return Ok(());
+    }
+    let mut result = Ok(());
+    if let Some(of) = &mut node.node {
+        walk::write::children(of, &mut |child| {
+            if result.is_ok() {
+                result = put_time_gaps(child, context);
+            }
+        });
+    }
+    result
 }
 
 /// The name that an output without AS takes from its expression.

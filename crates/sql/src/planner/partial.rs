@@ -17,7 +17,7 @@ use super::alike::Alike;
 use super::analysis::{Analysis, ColumnId, Source};
 use super::context::Context;
 use super::functions::is_built_in;
-use super::gather::{cut, expression, gap, parse_select};
+use super::gather::{cut, expression, gap, parse_select, put_time_gaps};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
@@ -43,7 +43,9 @@ pub(super) fn of(
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Option<Partial>, Refusal> {
-    let NodeEnum::SelectStmt(select) = tree else { return Ok(None) };
+    let mut tree = Node { node: Some(tree.clone()) };
+    put_time_gaps(&mut tree, context)?;
+    let Some(NodeEnum::SelectStmt(select)) = &tree.node else { return Ok(None) };
     let level = &analysis.queries[0];
     let is_of_groups = (level.has_aggregates || level.has_grouping)
         && !level.has_grouping_sets
@@ -54,9 +56,8 @@ pub(super) fn of(
         && select.with_clause.is_none()
         && select.into_clause.is_none()
         && select.locking_clause.is_empty();
-    let is_of_one_moment = analysis.functions.reads_time || analysis.time_in_view.is_some();
     if !is_of_groups
-        || is_of_one_moment
+        || analysis.time_in_view.is_some()
         || analysis.loose_star
         || !analysis.loose_names.is_empty()
         || !analysis.system_columns.is_empty()
@@ -570,7 +571,7 @@ impl Parts<'_, '_> {
         let statement = cut(&deparse(&NodeEnum::SelectStmt(Box::new(outer)))?)?;
         let expected = self.columns.iter().map(|column| column.expected).collect();
         let limit = parameter_of(limit_count.as_deref());
-        Ok(Partial { select, expected, limit, statement })
+        Ok(Partial { select: cut(&select)?, expected, limit, statement })
     }
 }
 

@@ -197,7 +197,9 @@ fn gather_all(
     }
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
-    let order = Order { collect: &collect, literal_time: false };
+    // What is collected by it and what the final statement finds must not differ.
+    let literal_time = analysis.functions.reads_time && analysis.time_in_view.is_none();
+    let order = Order { collect: &collect, literal_time };
     let (collects, statement) = gather::build(tree, analysis, &order, context)?;
     let has_locks =
         analysis.locked.iter().any(|item| analysis.items[*item].distributed().is_none());

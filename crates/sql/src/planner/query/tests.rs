@@ -387,8 +387,8 @@ fn gather() {
         "SELECT max(total) FROM orders WHERE placed < now()",
         expect![[r#"
             gather on One(Any) Read
-              SELECT tutti.row_output(ROW(NULL, NULL, "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT max(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < now()
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT max(total) FROM orders WHERE placed < <now>::timestamp with time zone) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT max(total) FROM orders WHERE placed < <now>::timestamp with time zone LIMIT 0) SELECT pg_catalog.max(tutti_f.c1) AS max FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
     check(
