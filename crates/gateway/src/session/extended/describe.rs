@@ -15,6 +15,7 @@ use crate::client::failure::Failure;
 use crate::executor::describe::Columns;
 use crate::executor::local_columns;
 use crate::plans::request::Call;
+use crate::registry::activity::says_overtaken;
 use crate::session::Session;
 use crate::transaction::named::{PendingPortal, Portal};
 use crate::transaction::planning::transaction_failed;
@@ -116,7 +117,9 @@ impl Session {
     pub(super) async fn check_apart(&mut self, name: &str) -> Result<(), Failure> {
         let is_due = self.pipeline.unchecked.take_if(|unchecked| unchecked == name).is_some();
         if let Err(failure) = self.describe_silently(name).await {
-            if is_due && self.tx.activity.is_overtaken() {
+            let is_stopped = self.tx.activity.is_overtaken()
+                || matches!(&failure, Failure::Statement(error) if says_overtaken(error));
+            if is_due && is_stopped {
                 // Whoever takes its message again finds it; where nobody does, it goes with the rest (`skip_rest`).
                 self.pipeline.unchecked = Some(name.to_owned());
             } else if is_due {

@@ -252,11 +252,15 @@ impl Session {
                     break;
                 }
                 Err(failure) => {
+                    let refused = match &expect {
+                        Expect::Parse(name, _) => Some(name.clone()),
+                        _ => None,
+                    };
+                    self.pipeline.expects.push_front(expect);
                     self.skip_rest();
-                    if let Expect::Parse(name, number) = expect {
+                    if let Some(name) = refused {
                         // Not skipped: what it would have replaced is gone.
                         self.tx.statements.remove(&name);
-                        self.distrust(number);
                     }
                     return Err(failure);
                 }
