@@ -48,3 +48,11 @@ SELECT o FROM public.o JOIN ar.o ON ar.o.id = public.o.id;
 SELECT count(*) FROM pd JOIN pd ON pd.id = pd.c;
 SELECT pd FROM pd UNION ALL SELECT pd FROM pd WHERE c = 1 ORDER BY pd LIMIT 3;
 SELECT * FROM pd NATURAL JOIN (SELECT id, max(c) AS c FROM pd GROUP BY id) m ORDER BY id LIMIT 3;
+
+-- Views that are written out, as drivers name their columns.
+CREATE VIEW ar.sums AS SELECT c, count(*) AS n FROM public.o GROUP BY c;
+SELECT "ar"."sums"."c", "ar"."sums"."n" FROM "ar"."sums" WHERE "ar"."sums"."c" < 3 ORDER BY "ar"."sums"."c";
+SELECT ar.sums.*, o.id FROM ar.sums JOIN o ON o.id = ar.sums.c ORDER BY ar.sums.c;
+SELECT count(*) FROM pd WHERE EXISTS (SELECT 1 FROM ar.sums WHERE ar.sums.n > public.pd.c);
+SELECT s.c, ar.sums.n FROM ar.sums JOIN ar.sums s ON s.c = ar.sums.c ORDER BY 1;
+DELETE FROM pd WHERE pd.c IN (SELECT ar.sums.c FROM ar.sums);
