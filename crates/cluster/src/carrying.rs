@@ -45,7 +45,7 @@ const OF_THIS_DATABASE: &str =
     "s.subdbid OPERATOR(pg_catalog.=) (SELECT d.oid FROM pg_catalog.pg_database AS d
     WHERE d.datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 /// How often it is asked whether all has arrived.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The connections of the gateway's own role, outside of transactions, by node.
 pub type Connections<'a> = BTreeMap<NodeId, &'a mut NodeConnection>;
@@ -544,7 +544,7 @@ FROM pg_catalog.pg_replication_slots WHERE slot_name OPERATOR(pg_catalog.=) '{}'
             if missing.is_empty() || deadline <= Instant::now() {
                 return Ok(missing);
             }
-            sleep(LOOK_INTERVAL).await;
+            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -594,7 +594,7 @@ WHERE t.pid IS NOT NULL AND s.subname OPERATOR(pg_catalog.=) '{name}' AND {OF_TH
         if deadline <= Instant::now() {
             return Ok(false);
         }
-        sleep(LOOK_INTERVAL).await;
+        sleep(POLL_INTERVAL).await;
     }
     Ok(true)
 }

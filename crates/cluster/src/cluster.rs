@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_configuration::Config;
 use tutti_link::availability::Availability;
 use tutti_link::control_pool::ControlPool;
 use tutti_link::seals::Seals;
 use tutti_link::translation::OidMaps;
 use tutti_link::{Endpoints, NodeError, Rows};
-use tutti_settings::Config;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};

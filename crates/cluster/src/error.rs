@@ -6,9 +6,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use tutti_configuration::ConfigError;
 use tutti_link::connection::NodeError;
 use tutti_link::net::pem::TlsError;
-use tutti_settings::ConfigError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;

@@ -15,7 +15,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::Tenure;
 use tutti_txn::tenure::{Effect, End, Event, Phase};
 
-use crate::carrying_watch;
+use crate::carrying_monitor;
 use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
@@ -49,7 +49,7 @@ impl Housekeeper {
         }
         helpers.spawn(recovery::resolver::run(self.cluster.clone()));
         helpers.spawn(recovery::forget::run(self.cluster.clone()));
-        helpers.spawn(carrying_watch::run(self.cluster.clone()));
+        helpers.spawn(carrying_monitor::run(self.cluster.clone()));
         helpers.spawn(self.publishing());
         let mut effects = Vec::new();
         let mut tenure = Tenure::serving(self.cluster.incarnation(), &mut effects);
@@ -90,7 +90,7 @@ impl Housekeeper {
     /// Does what the tenure says.
     async fn perform(&mut self, effect: Effect) -> Result<Event, GatewayError> {
         match effect {
-            Effect::WatchLock => watch_lock(&mut self.lock).await,
+            Effect::WatchLock => await_lock_event(&mut self.lock).await,
             Effect::TakeLock => self.retake_lock().await,
             Effect::ReadNewest => newest(&mut self.lock).await,
             Effect::RetryLater => {
@@ -150,7 +150,7 @@ fn failed(effect: Effect, error: &GatewayError) -> Event {
 /// Waits for the next that the lock's connection tells: it is lost, or silent for long (an error); or, after a
 /// while, the newest incarnation that node 1 knows. One that starts may lose the lock to this gateway and raise
 /// that all the same; then this one has the lock and serves no client.
-async fn watch_lock(lock: &mut NodeConnection) -> Result<Event, GatewayError> {
+async fn await_lock_event(lock: &mut NodeConnection) -> Result<Event, GatewayError> {
     loop {
         match timeout(LOCK_INTERVAL, lock.read_more()).await {
             Ok(read) => read?,

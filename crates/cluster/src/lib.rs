@@ -8,7 +8,7 @@
 pub mod audit;
 pub mod authority;
 pub mod carrying;
-pub mod carrying_watch;
+pub mod carrying_monitor;
 pub mod catalog;
 pub mod cluster;
 pub mod commit;

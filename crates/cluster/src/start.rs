@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_configuration::{Config, DefaultDistribution};
 use tutti_link::connection::{Durability, open_own};
 use tutti_link::seals::Seals;
 use tutti_link::translation::OidMaps;
 use tutti_link::{Endpoint, Endpoints, NodeConnection, NodeError};
-use tutti_settings::{Config, DefaultDistribution};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::sqlstate;
 

@@ -9,9 +9,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use tutti_configuration::Config;
 use tutti_link::connection::{Credentials, NodeConnection};
 use tutti_link::{Endpoint, Endpoints};
-use tutti_settings::Config;
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, RelationKind};
 
 use crate::Boxed;

@@ -53,7 +53,7 @@ pub fn frames(data: &[u8]) {
 
 /// What is recognised in place agrees with the messages decoded one by one.
 pub fn flights(data: &[u8]) {
-    let Some(flight) = Flight::look(data) else { return };
+    let Some(flight) = Flight::peek(data) else { return };
     let len = match &flight {
         Flight::Query { len, .. } | Flight::Unnamed { len, .. } => *len,
         Flight::Execution(execution) => execution.len,

@@ -101,7 +101,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         tutti-lab cost --quick                      within a minute\n  \
         tutti-lab cost --out cost                   90 runs\n  \
-        tutti-lab cost --spread replicated --out cost-replicated")]
+        tutti-lab cost --placement replicated --out cost-replicated")]
     Cost(study::cost::CostArgs),
 
     /// Measure what a transaction costs by how much it guarantees and how far away its servers are.

@@ -138,7 +138,7 @@ fn a_wholesale_suppliers_questions_are_answered_alike_everywhere() {
     assert_eq!(line["figures"]["found_acknowledged"], 44.0, "{line}");
 }
 
-/// Spread and on every node; generated, and from files.
+/// Dialect and on every node; generated, and from files.
 #[test]
 fn records_are_inserted_and_read_back() {
     let kinds = ["all", "batting", "fielding", "pitching"];

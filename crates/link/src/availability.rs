@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
-use tutti_settings::Config;
+use tutti_configuration::Config;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 

@@ -19,7 +19,7 @@ use crate::tasks::{GatewayId, Owner, Slot};
 use crate::world::{Sim, World};
 
 /// How often a client looks whether a gateway serves.
-const LOOK_PAUSE: u64 = 700;
+const POLL_INTERVAL: u64 = 700;
 
 /// A request that has no answer yet.
 struct Call {
@@ -140,7 +140,7 @@ pub async fn run(sim: Sim, cluster: Rc<Cluster>, session: SessionId) {
         }
         let mut serving = cluster.serving();
         if serving.is_empty() {
-            sim.sleep(LOOK_PAUSE).await;
+            sim.sleep(POLL_INTERVAL).await;
             continue;
         }
         let index = match serving.len() {

@@ -74,7 +74,7 @@ pub struct Network {
     /// Which connection each backend serves.
     of_backend: BTreeMap<(NodeId, u64, BackendId), ConnId>,
     /// Which gateway does not reach which node, and how often that was said.
-    parted: BTreeMap<(GatewayId, NodeId), usize>,
+    partitioned: BTreeMap<(GatewayId, NodeId), usize>,
 }
 
 impl Network {
@@ -91,23 +91,23 @@ impl Network {
     }
 
     /// From now on the gateway does not reach the node. Returns the connections that break.
-    pub fn part(&mut self, gateway: GatewayId, node: NodeId) -> Vec<ConnId> {
-        *self.parted.entry((gateway, node)).or_default() += 1;
+    pub fn partition(&mut self, gateway: GatewayId, node: NodeId) -> Vec<ConnId> {
+        *self.partitioned.entry((gateway, node)).or_default() += 1;
         let is_between = |conn: &Conn| conn.gateway == gateway && conn.node == node;
         self.conns.iter().filter(|(_, conn)| is_between(conn)).map(|(id, _)| *id).collect()
     }
 
     /// One reason for that is gone.
     pub fn rejoin(&mut self, gateway: GatewayId, node: NodeId) {
-        if let Some(count) = self.parted.get_mut(&(gateway, node)) {
+        if let Some(count) = self.partitioned.get_mut(&(gateway, node)) {
             *count -= 1;
-            self.parted.retain(|_, count| 0 < *count);
+            self.partitioned.retain(|_, count| 0 < *count);
         }
     }
 
     /// Whether a request to connect comes through.
-    pub fn is_parted(&self, id: ConnId) -> bool {
-        self.conns.get(&id).is_some_and(|it| self.parted.contains_key(&(it.gateway, it.node)))
+    pub fn is_partitioned(&self, id: ConnId) -> bool {
+        self.conns.get(&id).is_some_and(|it| self.partitioned.contains_key(&(it.gateway, it.node)))
     }
 
     /// Whether the gateway knows that the connection is lost.

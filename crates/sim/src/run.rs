@@ -165,7 +165,7 @@ fn happen(sim: &Sim, cluster: &Cluster, fault: Fault) {
         Fault::Parts { node, duration } => {
             if let Some(gateway) = one_with_the_lock(cluster) {
                 let mut world = sim.world();
-                world.part(gateway, node);
+                world.partition(gateway, node);
                 let ends = world.now + duration;
                 world.at(ends, Event::Fault(Fault::Rejoins { gateway, node }));
             }

@@ -27,7 +27,7 @@ pub use gather::{Collect, CollectFrom, Gather, Partial, Piece, RunOn, Template};
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
-pub use schema::{CreatedTable, Ddl, DdlScope};
+pub use schema::{CreatedTable, Ddl, DdlNodes};
 pub use session::{
     PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
 };

@@ -68,7 +68,7 @@ impl<P: Copy + Ord, I: Clone + Ord> WaitGraph<P, I> {
     /// that does not answer is left out: what it does not confirm is not believed.
     /// After victims were named, the next ones are named two looks later at the earliest, so that
     /// waits which are just being ended do not count.
-    pub fn look(
+    pub fn observe(
         &mut self,
         seen: BTreeSet<Wait<P, I>>,
         may_end: impl Fn(&P) -> bool,

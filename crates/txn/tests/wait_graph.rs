@@ -184,18 +184,21 @@ fn only_what_two_looks_show_is_believed() {
     let cycle = BTreeSet::from([wait(1, 2, 1), wait(2, 1, 2)]);
     let again = BTreeSet::from([wait(1, 2, 1), Wait { identity: 1, ..wait(2, 1, 2) }]);
     let mut graph = WaitGraph::default();
-    assert!(graph.look(cycle.clone(), anybody, nobody).is_empty());
+    assert!(graph.observe(cycle.clone(), anybody, nobody).is_empty());
     assert!(graph.is_suspicious());
-    assert!(graph.look(again.clone(), anybody, nobody).is_empty(), "another wait of the same two");
-    assert_eq!(graph.look(again.clone(), anybody, nobody).len(), 1);
-    assert!(graph.look(again.clone(), anybody, nobody).is_empty(), "they are just being ended");
+    assert!(
+        graph.observe(again.clone(), anybody, nobody).is_empty(),
+        "another wait of the same two"
+    );
+    assert_eq!(graph.observe(again.clone(), anybody, nobody).len(), 1);
+    assert!(graph.observe(again.clone(), anybody, nobody).is_empty(), "they are just being ended");
     assert_eq!(
-        graph.look(again, anybody, nobody).len(),
+        graph.observe(again, anybody, nobody).len(),
         1,
         "the victim was not ended, so it is named again"
     );
     graph.forget();
-    assert!(graph.look(cycle, anybody, nobody).is_empty());
+    assert!(graph.observe(cycle, anybody, nobody).is_empty());
 }
 
 proptest! {
@@ -236,7 +239,7 @@ proptest! {
             let asked = u16::try_from(step % 3 + 1).unwrap();
             seen.extend(now(Some(asked)));
             if asked == 3 {
-                for victim in graph.look(std::mem::take(&mut seen), anybody, nobody) {
+                for victim in graph.observe(std::mem::take(&mut seen), anybody, nobody) {
                     for wait in &victim.cycle {
                         prop_assert!(between_looks.contains(wait), "{wait:?} was not there");
                     }

@@ -4,7 +4,7 @@
 //! prepared statement from its Bind to its Sync, and all of the extended protocol in one, from the Parse of the
 //! unnamed statement to its Sync. Never: reports what is wrong with what it does not recognise; reading message
 //! by message does.
-//! Start reading at [`Flight::look`].
+//! Start reading at [`Flight::peek`].
 //!
 //! Source: PostgreSQL manual, "Message Formats"; Parse, Bind, Describe, Execute, Sync.
 
@@ -62,7 +62,7 @@ pub struct Execution<'a> {
 
 impl<'a> Flight<'a> {
     /// What is at the front of `bytes`; `None` where it is something else, not whole, or not right.
-    pub fn look(bytes: &'a [u8]) -> Option<Self> {
+    pub fn peek(bytes: &'a [u8]) -> Option<Self> {
         let len = frame_len(bytes).ok()??;
         let body = bytes.get(HEADER_LEN..len)?;
         match bytes[0] {
@@ -70,7 +70,7 @@ impl<'a> Flight<'a> {
                 let (text, []) = string(body)? else { return None };
                 Some(Self::Query { text, len })
             }
-            b'B' => Execution::look(body, bytes.get(len..)?, len)
+            b'B' => Execution::peek(body, bytes.get(len..)?, len)
                 .filter(|execution| !execution.statement.is_empty())
                 .map(Self::Execution),
             b'P' => {
@@ -81,7 +81,7 @@ impl<'a> Flight<'a> {
                 let behind = bytes.get(len..)?;
                 let bind_len = frame_len(behind).ok()??;
                 let bind = behind.get(HEADER_LEN..bind_len).filter(|_| behind[0] == b'B')?;
-                let execution = Execution::look(bind, &behind[bind_len..], bind_len)
+                let execution = Execution::peek(bind, &behind[bind_len..], bind_len)
                     .filter(|execution| execution.statement.is_empty())?;
                 Some(Self::Unnamed { text, types, execution, len: len + execution.len })
             }
@@ -92,7 +92,7 @@ impl<'a> Flight<'a> {
 
 impl<'a> Execution<'a> {
     /// A Bind's body, and what stands after it.
-    fn look(bind: &'a [u8], behind: &'a [u8], bind_len: usize) -> Option<Self> {
+    fn peek(bind: &'a [u8], behind: &'a [u8], bind_len: usize) -> Option<Self> {
         let ("", names) = string(bind)? else { return None };
         let (statement, arguments) = string(names)?;
         let (formats, left) = int16s(arguments)?;
@@ -232,10 +232,10 @@ mod tests {
         put_query(&mut bytes, "SELECT 1");
         let len = bytes.len();
         bytes.extend_from_slice(b"more");
-        assert_eq!(Flight::look(&bytes), Some(Flight::Query { text: "SELECT 1", len }));
-        assert_eq!(Flight::look(&bytes[..len - 1]), None, "not whole");
-        assert_eq!(Flight::look(b"Q\0\0\0\x08a\0b\0"), None, "two strings");
-        assert_eq!(Flight::look(b"Q\0\0\0\x06\xff\0"), None, "not UTF-8");
+        assert_eq!(Flight::peek(&bytes), Some(Flight::Query { text: "SELECT 1", len }));
+        assert_eq!(Flight::peek(&bytes[..len - 1]), None, "not whole");
+        assert_eq!(Flight::peek(b"Q\0\0\0\x08a\0b\0"), None, "two strings");
+        assert_eq!(Flight::peek(b"Q\0\0\0\x06\xff\0"), None, "not UTF-8");
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
             let mut bytes = execution("", "s", describe);
             let len = bytes.len();
             bytes.extend_from_slice(b"more");
-            let Some(Flight::Execution(found)) = Flight::look(&bytes) else {
+            let Some(Flight::Execution(found)) = Flight::peek(&bytes) else {
                 panic!("it is one");
             };
             assert_eq!((found.statement, found.len, found.value_count()), ("s", len, 2));
@@ -256,7 +256,7 @@ mod tests {
             assert_eq!(found.arguments, &bytes[bind..bind + found.arguments.len()]);
             assert_eq!(bind + found.arguments.len() + found.rest.len(), len);
             for end in 0..len {
-                assert_eq!(Flight::look(&bytes[..end]), None, "only {end} bytes");
+                assert_eq!(Flight::peek(&bytes[..end]), None, "only {end} bytes");
             }
         }
     }
@@ -275,14 +275,14 @@ mod tests {
             let mut bytes = parsed("", &execution);
             let whole = bytes.len();
             bytes.extend_from_slice(b"more");
-            let Some(Flight::Unnamed { text, types, execution: found, len }) = Flight::look(&bytes)
+            let Some(Flight::Unnamed { text, types, execution: found, len }) = Flight::peek(&bytes)
             else {
                 panic!("it is one");
             };
             assert_eq!((text, types, len), ("SELECT $1", &[0, 0, 0, 23, 0, 0, 0, 0][..], whole));
             assert_eq!((found.statement, found.len, found.value_count()), ("", execution.len(), 2));
             for end in 0..whole {
-                assert_eq!(Flight::look(&bytes[..end]), None, "only {end} bytes");
+                assert_eq!(Flight::peek(&bytes[..end]), None, "only {end} bytes");
             }
         }
     }
@@ -304,7 +304,7 @@ mod tests {
         let described = (described, "Describe of the statement");
         let flushed = (flushed, "Flush instead of Sync");
         for (bytes, what) in [named, unnamed, prepared, other, flushed, described] {
-            assert_eq!(Flight::look(&bytes), None, "{what}");
+            assert_eq!(Flight::peek(&bytes), None, "{what}");
         }
     }
 
@@ -315,7 +315,7 @@ mod tests {
         put_bind(&mut bytes, "", "s", &one);
         put_execute(&mut bytes, "", 0);
         put_sync(&mut bytes);
-        let Some(Flight::Execution(found)) = Flight::look(&bytes) else { panic!("it is one") };
+        let Some(Flight::Execution(found)) = Flight::peek(&bytes) else { panic!("it is one") };
         assert!(!found.may_suspend(), "all rows are asked for");
         assert_eq!(
             (found.value(0), found.value(1)),

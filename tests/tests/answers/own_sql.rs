@@ -22,7 +22,7 @@ const OWN_CONNECTIONS: [(&str, &str); 25] = [
         "own connections; else functions of the schema tutti alone",
     ),
     ("cluster/src/catalog/seals.rs", "own connections"),
-    ("gateway/src/watch/wait_edges.rs", "own connections"),
+    ("gateway/src/monitor/wait_edges.rs", "own connections"),
     ("gateway/src/executor/fan_out.rs", "own connections"),
     ("cluster/src/commit/decision_log.rs", "own connections"),
     ("cluster/src/setup/adopt.rs", "own connections"),

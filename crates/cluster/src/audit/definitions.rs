@@ -22,7 +22,7 @@ const SPREAD: &str = "SELECT format('%I.%I', n.nspname, c.relname)
 FROM tutti.placement p JOIN pg_class c ON c.oid = p.relation
 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.kind <> 'home';";
 const HOME_BY_DEFAULT: &str = "SELECT coalesce(home_by_default, true) FROM tutti.cluster;";
-const LOOKS: u32 = 3;
+const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(80);
 
 /// Kind and name.
@@ -40,7 +40,7 @@ struct Definitions {
 /// Compares the nodes' definitions.
 pub(super) async fn check(moment: &mut Moment, report: &mut Report) -> Result<(), GatewayError> {
     let mut found: Option<BTreeMap<String, Finding>> = None;
-    for look in 1..=LOOKS {
+    for attempt in 1..=ATTEMPTS {
         let (definitions, failed) = read(moment).await?;
         let differences = compare(&definitions);
         found = Some(match found {
@@ -54,7 +54,7 @@ pub(super) async fn check(moment: &mut Moment, report: &mut Report) -> Result<()
         if is_clean && failed.is_empty() {
             return Ok(());
         }
-        if look == LOOKS {
+        if attempt == ATTEMPTS {
             for (node, why) in failed {
                 report.unchecked(format!("definitions on {node}"), why);
             }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tutti_configuration::Config;
 use tutti_link::connection::{NodeConnection, Rows};
-use tutti_settings::Config;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
@@ -25,7 +25,7 @@ const SETTLED_WITHIN_S: f64 = 60.0;
 const BACKENDS_END_WITHIN_S: f64 = 10.0;
 /// A live gateway retakes a lost lock within this time.
 const LOCK_RETAKEN_WITHIN: Duration = Duration::from_secs(3);
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Records that are kept on purpose are kept for seven days.
 const RECORDS_KEPT_S: f64 = 8.0 * 86_400.0;
 /// More tickets than this mean that none are being removed.
@@ -223,6 +223,6 @@ async fn is_served(home: &mut NodeConnection, speaks_for_one: bool) -> Result<bo
         if is_served || !speaks_for_one || give_up < Instant::now() {
             return Ok(is_served);
         }
-        sleep(LOOK_PAUSE).await;
+        sleep(POLL_INTERVAL).await;
     }
 }

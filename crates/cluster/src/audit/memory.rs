@@ -9,9 +9,9 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
+use tutti_configuration::{Address, Config, NodeConfig, NodeTls, SslMode};
 use tutti_link::Endpoint;
 use tutti_link::connection::{Credentials, NodeConnection};
-use tutti_settings::{Address, Config, NodeConfig, NodeTls, SslMode};
 
 use super::report::{Finding, Kind, Report};
 use crate::catalog;

@@ -18,7 +18,7 @@ mod rows;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tutti_settings::{Address, Config};
+use tutti_configuration::{Address, Config};
 
 use self::moment::Moment;
 pub use self::report::{Finding, Kind, Progress, Report, Unchecked};

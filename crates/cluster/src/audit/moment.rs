@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use tutti_configuration::Config;
 use tutti_link::Endpoint;
 use tutti_link::connection::{Durability, NodeConnection, NodeError, Rows, open_own};
-use tutti_settings::Config;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 

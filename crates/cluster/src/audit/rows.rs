@@ -29,8 +29,8 @@ mod strays;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tutti_configuration::Config;
 use tutti_link::connection::{NodeError, Rows};
-use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::hash::KeyType;
 use tutti_wire::error_fields::ErrorFields;
@@ -159,24 +159,26 @@ pub(super) async fn check(
     for turn in 1..=MOMENTS {
         if turn > 1 {
             if !seen.is_empty()
-                && let Some(why) = Look::wait_for_arrival(config, moment).await?
+                && let Some(why) = Comparison::wait_for_arrival(config, moment).await?
             {
-                Look::give_up(&mut seen, &mut wanted, &why, report);
+                Comparison::give_up(&mut seen, &mut wanted, &why, report);
             }
             if wanted.as_ref().is_some_and(BTreeSet::is_empty) {
                 return Ok(());
             }
             moment.retake(config).await?;
         }
-        let mut look = Look::at(moment).await?;
-        look.seen = std::mem::take(&mut seen);
+        let mut comparison = Comparison::at(moment).await?;
+        comparison.seen = std::mem::take(&mut seen);
         if turn == 1 {
-            look.compare_placements(report);
-            report.tables =
-                look.tables.get(&look.reference).map_or(0, |tables| tables.len() as u64);
+            comparison.compare_placements(report);
+            report.tables = comparison
+                .tables
+                .get(&comparison.reference)
+                .map_or(0, |tables| tables.len() as u64);
         }
-        let again = look.run(wanted.as_ref(), report, progress).await?;
-        seen = std::mem::take(&mut look.seen);
+        let again = comparison.run(wanted.as_ref(), report, progress).await?;
+        seen = std::mem::take(&mut comparison.seen);
         if again.is_empty() {
             return Ok(());
         }
@@ -200,7 +202,7 @@ fn sql_name((schema, table): &Name) -> String {
 }
 
 /// One moment's tables.
-struct Look<'a> {
+struct Comparison<'a> {
     moment: &'a mut Moment,
     /// Whose catalog counts: node 1, if it answers.
     reference: NodeId,
@@ -209,7 +211,7 @@ struct Look<'a> {
     seen: Seen,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Comparison<'a> {
     async fn at(moment: &'a mut Moment) -> Result<Self, GatewayError> {
         let begins: BTreeMap<NodeId, String> = moment
             .workers

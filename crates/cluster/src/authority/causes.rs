@@ -68,8 +68,8 @@ impl Causes {
 mod tests {
     use tokio::task::JoinSet;
     use tokio::time::timeout;
+    use tutti_configuration::Config;
     use tutti_link::availability::Why;
-    use tutti_settings::Config;
     use tutti_sql::catalog::NodeId;
 
     use super::*;

@@ -16,10 +16,10 @@ mod waiters;
 
 use std::sync::Arc;
 
+use tutti_configuration::Switches;
 use tutti_link::Endpoints;
 use tutti_link::availability::Availability;
 use tutti_link::control_pool::ControlPool;
-use tutti_settings::Switches;
 
 use self::in_application::InApplication;
 use self::rooms::Rooms;

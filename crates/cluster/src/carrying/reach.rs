@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use tutti_settings::{Config, NodeConfig, SslMode};
+use tutti_configuration::{Config, NodeConfig, SslMode};
 use tutti_sql::catalog::NodeId;
 
 /// How servers reach each node: as the gateway does, by its addresses, role and password, and as well protected. The
@@ -15,7 +15,7 @@ pub fn reached_at(config: &Config) -> BTreeMap<NodeId, String> {
 
 fn of_node(node: &NodeConfig, database: &str) -> String {
     let addresses = node.addresses();
-    let listed = |of: &dyn Fn(&tutti_settings::Address) -> String| {
+    let listed = |of: &dyn Fn(&tutti_configuration::Address) -> String| {
         addresses.iter().map(of).collect::<Vec<_>>().join(",")
     };
     let modes: Vec<_> = addresses.iter().map(|address| node.tls.mode(address)).collect();
@@ -45,7 +45,7 @@ fn quoted(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tutti_settings::NodeTls;
+    use tutti_configuration::NodeTls;
 
     use super::*;
 

@@ -55,7 +55,7 @@ pub async fn read(
     let results = query_past_drops(home, &sql).await?;
     let told = results.into_iter().nth(1);
     let told = told.ok_or(GatewayError::Unreadable { node, what: "what was changed" })?;
-    let mut parts = Parts::of(told);
+    let mut parts = RowsByKind::of(told);
     let mut take = move |kinds: &[&str]| parts.take(kinds);
 
     let rows = take(&["changed"]);
@@ -129,9 +129,9 @@ pub async fn read_oids(connection: &mut NodeConnection) -> Result<NodeOids, Gate
 }
 
 /// Rows of several kinds, told apart by their first column.
-pub(super) struct Parts(Vec<(String, Rows)>);
+pub(super) struct RowsByKind(Vec<(String, Rows)>);
 
-impl Parts {
+impl RowsByKind {
     /// Of what a function returned.
     pub(super) fn of(told: Rows) -> Self {
         let mut parts: Vec<(String, Rows)> = Vec::new();

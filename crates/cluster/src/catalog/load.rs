@@ -105,13 +105,13 @@ const USER_SCHEMA: &str = "n.nspname <> ALL ('{pg_catalog,information_schema,pg_
 
 /// Which relations are read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Part {
+enum Extent {
     All,
     /// Those of [`TOUCHED`], with the definitions of views.
     Touched,
 }
 
-impl Part {
+impl Extent {
     /// The condition on `c.oid`. An array is looked up by index however many relations there are.
     fn condition(self) -> String {
         match self {
@@ -121,11 +121,11 @@ impl Part {
     }
 }
 
-fn relations(part: Part) -> String {
+fn relations(part: Extent) -> String {
     let condition = part.condition();
     let definition = match part {
-        Part::All => "NULL",
-        Part::Touched => "CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END",
+        Extent::All => "NULL",
+        Extent::Touched => "CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END",
     };
     format!(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, {definition},
@@ -145,7 +145,7 @@ WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
 /// write. An identity column's default is the draw from its sequence, which for a partition may belong
 /// to the root; `pg_get_serial_sequence` would ask for rights on the schema. Defaults mention no
 /// column: printed without a table, they lock none.
-fn columns(part: Part) -> String {
+fn columns(part: Extent) -> String {
     let condition = part.condition();
     format!(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid,
@@ -219,7 +219,7 @@ pub async fn reload(
     home: &mut NodeConnection,
     previous: &Catalog,
 ) -> Result<Catalog, GatewayError> {
-    let answers = Answers::read(home, previous, Part::All, &BEGIN_OUTSIDE, &END_OUTSIDE).await?;
+    let answers = Answers::read(home, previous, Extent::All, &BEGIN_OUTSIDE, &END_OUTSIDE).await?;
     let mut relations = answers.relations()?;
     let mut view_rules = answers.view_rules()?;
     let mut known = definitions_of(previous);
@@ -280,7 +280,7 @@ async fn reload_own_once(
     base: &Catalog,
     all: bool,
 ) -> Result<OwnCatalog, GatewayError> {
-    let part = if all { Part::All } else { Part::Touched };
+    let part = if all { Extent::All } else { Extent::Touched };
     let answers = Answers::read(home, base, part, &BEGIN_INSIDE, &END_INSIDE).await?;
     let touched = answers.touched()?;
     let mut relations: HashMap<_, _> = match all {
@@ -419,7 +419,7 @@ impl Answers {
     async fn read(
         home: &mut NodeConnection,
         previous: &Catalog,
-        part: Part,
+        part: Extent,
         begin: &[&str],
         end: &[&str],
     ) -> Result<Self, GatewayError> {

@@ -6,9 +6,9 @@
 //! registration on each.
 //! Start reading at [`choose_placement`], then [`register`].
 
+use tutti_configuration::DefaultDistribution;
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_link::seals::{Seals, digest};
-use tutti_settings::DefaultDistribution;
 use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, Stage, quote_literal};
 use tutti_sql::hash::KeyType;
 use tutti_sql::plan::{CreatedTable, TableLock};
@@ -165,7 +165,7 @@ async fn register_sql(
     };
     let map = map.to_string();
     let parts = [schema, table, placement.as_str(), key, &map, family];
-    let seal = seals.seal(connection, &message_of_parts("placement", &parts)).await?;
+    let seal = seals.seal(connection, &sealed_message("placement", &parts)).await?;
     let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
     Ok((format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal))
 }
@@ -187,7 +187,7 @@ fn check_registered(
 }
 
 /// What is sealed: a word, and parts encoded unambiguously.
-pub(super) fn message_of_parts(word: &str, parts: &[&str]) -> String {
+pub(super) fn sealed_message(word: &str, parts: &[&str]) -> String {
     let parts: String = parts.iter().map(|part| format!("{}:{part}", part.len())).collect();
     format!("{word} {parts}")
 }
@@ -203,7 +203,7 @@ pub fn lock_tables_sql(
 ) -> (String, Vec<String>) {
     let of_one = |(index, TableLock { schema, table, mode }): (usize, &TableLock)| {
         let parts = [schema.as_str(), table.as_str(), mode.as_sql()];
-        let seal = seals.seal_now(connection, &message_of_parts("lock", &parts));
+        let seal = seals.seal_now(connection, &sealed_message("lock", &parts));
         let [schema, table, mode] = parts.map(quote_literal);
         (format!("tutti.lock_table({schema}, {table}, {mode}, ${})", index + 1), seal)
     };
@@ -226,7 +226,7 @@ impl RowsOf<'_> {
     /// The seal of these rows. Requires: the connection knows its moment.
     pub fn seal(&self, connection: &NodeConnection, rows: &str, seals: &Seals) -> String {
         let parts = [self.schema, self.table, self.kind, &digest(rows)];
-        let message = message_of_parts("write", &parts);
+        let message = sealed_message("write", &parts);
         seals.seal_now(connection, &message)
     }
 }
@@ -239,7 +239,7 @@ pub fn table_rows_sql(
     table: &str,
     seals: &Seals,
 ) -> (String, String) {
-    let seal = seals.seal_now(connection, &message_of_parts("rows", &[schema, table]));
+    let seal = seals.seal_now(connection, &sealed_message("rows", &[schema, table]));
     let [schema, table] = [schema, table].map(quote_literal);
     (format!("SELECT tutti.table_rows({schema}, {table}, $1)"), seal)
 }

@@ -16,7 +16,7 @@ use tutti_sql::catalog::Stage;
 use tutti_sql::hash::KeyType;
 use tutti_sql::refusal::Refusal;
 
-use super::changes::Parts;
+use super::changes::RowsByKind;
 use super::load::{END_INSIDE, READS_CATALOG, query_past_drops};
 use super::placement::{PlacementKind, stored_placement};
 use super::rows::Answer;
@@ -41,7 +41,7 @@ pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     let node = home.node();
     let told = query_past_drops(home, &sql.join("\n")).await?.into_iter().nth(1);
     let told = told.ok_or(GatewayError::Unreadable { node, what: "the schema's constraints" })?;
-    let mut parts = Parts::of(told);
+    let mut parts = RowsByKind::of(told);
     let kinds = ["table", "unique", "key", "child", "number", "materialized"];
     let results: [Rows; 6] = kinds.map(|kind| parts.take(&[kind]));
     let [tables, unique, foreign_keys, children, numbers, materialized] = &results;

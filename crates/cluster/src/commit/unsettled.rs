@@ -138,8 +138,9 @@ mod tests {
         let unsettled = Unsettled::default();
         let config: String =
             (1..=3).map(|id| format!("[[node]]\nid = {id}\nhost = '127.0.0.1'\n")).collect();
-        let all =
-            Availability::new(&tutti_settings::Config::from_toml(&config).expect("it is right"));
+        let all = Availability::new(
+            &tutti_configuration::Config::from_toml(&config).expect("it is right"),
+        );
         let gid: Gid = "tutti_main_1_1_1".parse().expect("one of ours");
         let (one, two, three) = (NodeId(1), NodeId(2), NodeId(3));
         unsettled.add(&all, &gid, two, true);

@@ -102,7 +102,7 @@ impl Recoverer {
                 Effect::RollbackPrepared(node) => {
                     self.finish(gid, node, "ROLLBACK", Event::ParticipantRolledBack(node)).await
                 }
-                Effect::ListPrepared(node) => self.look(gid, node).await,
+                Effect::ListPrepared(node) => self.inspect(gid, node).await,
             };
             let event = match (answered, effect) {
                 (Ok(event), _) => event,
@@ -202,7 +202,7 @@ impl Recoverer {
     }
 
     /// Ends backends that are preparing this transaction, then checks whether it is prepared.
-    async fn look(&mut self, gid: &Gid, node: TxnNodeId) -> Result<Event, GatewayError> {
+    async fn inspect(&mut self, gid: &Gid, node: TxnNodeId) -> Result<Event, GatewayError> {
         let fence = format!(
             "SELECT pg_catalog.pg_terminate_backend(pid, {END_TIMEOUT_MS})
 FROM pg_catalog.pg_stat_activity

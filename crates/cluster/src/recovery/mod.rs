@@ -22,9 +22,9 @@ pub mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tutti_configuration::Config;
 use tutti_link::connection::NodeConnection;
 use tutti_link::{Endpoint, Endpoints};
-use tutti_settings::Config;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_txn::decision::Decision;
 use tutti_txn::gid::{ClusterTag, Gid};

@@ -63,7 +63,7 @@ async fn watch(
         get_to_know(cluster, &mut connection).await?;
     }
     super::fence(&mut connection, cluster.incarnation()).await?;
-    look_through(cluster, &mut connection).await?;
+    hand_over_prepared(cluster, &mut connection).await?;
     // Statements wait until the node's OIDs have been read, for which it must be open.
     let hold = is_new.then(|| cluster.publisher.hold());
     cluster.availability.learn(node, run);
@@ -124,7 +124,7 @@ async fn get_to_know(
 /// notice that the part is there again.
 ///
 /// Returns when what was prepared at the beginning has been handed to recovery or is gone.
-async fn look_through(
+async fn hand_over_prepared(
     cluster: &Cluster,
     connection: &mut NodeConnection,
 ) -> Result<(), GatewayError> {

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use tokio::process::Command;
+use tutti_configuration::{Config, SslMode};
 use tutti_link::Endpoint;
 use tutti_link::connection::NodeConnection;
-use tutti_settings::{Config, SslMode};
 use tutti_sql::catalog::NodeId;
 
 use crate::catalog::{Answer, PlacementKind, Registration};

@@ -13,9 +13,9 @@
 
 mod adopt;
 
+use tutti_configuration::{Config, DefaultDistribution};
 use tutti_link::connection::{Credentials, NodeConnection, NodeError};
 use tutti_link::{Endpoint, Endpoints};
-use tutti_settings::{Config, DefaultDistribution};
 use tutti_sql::catalog::{NodeId, quote_literal};
 
 use self::adopt::Adopted;

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tutti_configuration::{Config, Keepalive, Limits, Rule};
 use tutti_link::net::pem::TlsError;
 use tutti_link::net::random;
 use tutti_link::net::server_tls::ServerTls;
-use tutti_settings::{Config, Keepalive, Limits, Rule};
 use tutti_wire::error_fields::ErrorFields;
 
 /// Most role look-ups on node 1 at a time; further logins queue.

@@ -159,7 +159,7 @@ impl Client {
     }
 
     /// It has logged in and has a slot among the clients.
-    pub(crate) fn settle(&mut self, place: ClientSlot) {
+    pub(crate) fn take_slot(&mut self, place: ClientSlot) {
         self.knocking = None;
         self.place = Some(place);
     }

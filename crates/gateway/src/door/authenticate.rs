@@ -9,11 +9,11 @@ use std::sync::Arc;
 use bytes::BufMut;
 use rustls::Connection;
 use tokio::time::timeout_at;
+use tutti_configuration::{Arrival, Method, decide, need_groups};
 use tutti_link::connection::{Credentials, refused_default};
 use tutti_link::net::scram::{SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, Verifier};
 use tutti_link::net::scram_server::{Refused, challenge};
 use tutti_link::net::{certificate, nonce};
-use tutti_settings::{Arrival, Method, decide, need_groups};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Fields, Frame, put_frame, put_string};
 use tutti_wire::sqlstate;
@@ -46,7 +46,7 @@ pub(super) async fn authenticate(
     });
     match outcome {
         Ok((identity, place)) => {
-            client.settle(place);
+            client.take_slot(place);
             Ok(identity)
         }
         Err(failure) => {

@@ -17,14 +17,14 @@ use tutti_cluster::error::GatewayError;
 use tutti_cluster::housekeeping::Housekeeper;
 use tutti_cluster::start::start;
 use tutti_cluster::{Boxed, audit};
-use tutti_settings::Config;
+use tutti_configuration::Config;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::login::welcome;
 use crate::client::gate::Gate;
+use crate::monitor::{deadlock, lost_clients};
 use crate::registry::Registry;
 use crate::registry::activity::Activities;
-use crate::watch::{deadlock, lost_clients};
 
 /// Pause after a failed accept (such as being out of file descriptors).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -80,13 +80,13 @@ async fn run(
     };
     let registry = Arc::new(Registry::new(cluster.clone(), activities));
 
-    let mut watches = JoinSet::new();
-    watches.spawn(deadlock::watch(registry.clone()));
-    watches.spawn(lost_clients::watch(registry.clone()));
-    watches.spawn(reload_certificates(gate.clone()));
-    watches.spawn(audit::background::run(cluster.clone()));
+    let mut background = JoinSet::new();
+    background.spawn(deadlock::run(registry.clone()));
+    background.spawn(lost_clients::run(registry.clone()));
+    background.spawn(reload_certificates(gate.clone()));
+    background.spawn(audit::background::run(cluster.clone()));
     let pool = registry.clone();
-    watches.spawn(async move { pool.pool.tend().await });
+    background.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();
     let keeping_house = Housekeeper::new(cluster, lock).run();
     tokio::pin!(keeping_house);

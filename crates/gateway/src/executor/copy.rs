@@ -439,7 +439,7 @@ impl Executor<'_> {
         for node in &nodes {
             let link = self.tx.enlist(*node, Access::Read).await?;
             link.connection().flush().await?;
-            link.settle_early().await?;
+            link.catch_up_early().await?;
         }
         // A COPY has a snapshot from its start; outside the room its exact start does not matter.
         let inside = match self.tx.has_snapshot_per_part() {
@@ -463,7 +463,7 @@ impl Executor<'_> {
         let mut total = TagTotal::default();
         let mut failure = None;
         for (index, node) in nodes.iter().enumerate() {
-            let part = Part {
+            let part = Share {
                 first: index == 0,
                 last: index + 1 == nodes.len(),
                 binary: copy.binary,
@@ -487,9 +487,9 @@ impl Executor<'_> {
         Ok(Done::Tag(tag))
     }
 
-    async fn copy_out_of(&mut self, node: NodeId, part: &Part) -> Result<String, Failure> {
+    async fn copy_out_of(&mut self, node: NodeId, part: &Share) -> Result<String, Failure> {
         let link = self.tx.links.at(&node);
-        let refused_before = link.settle().await?;
+        let refused_before = link.catch_up().await?;
         let mut tag = String::new();
         let mut refused = None;
         let mut messages = 0;
@@ -520,7 +520,7 @@ impl Executor<'_> {
 }
 
 /// One node's share of a COPY TO, among others.
-struct Part {
+struct Share {
     first: bool,
     last: bool,
     binary: bool,
@@ -528,7 +528,7 @@ struct Part {
     silent: bool,
 }
 
-impl Part {
+impl Share {
     /// Passes a CopyData message on, without what must appear only once in the whole.
     fn forward(&self, out: &mut BytesMut, frame: &Frame, index: usize) {
         let mut data = frame.body();
@@ -563,7 +563,7 @@ async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
     link.begin();
     put_query(link.connection().outgoing(), sql);
     link.connection().flush().await?;
-    let refused_before = link.settle().await?;
+    let refused_before = link.catch_up().await?;
     let mut refused = None;
     loop {
         let frame = link.connection().next_frame().await?;

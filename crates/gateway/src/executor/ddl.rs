@@ -19,7 +19,7 @@ use tutti_link::Link;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{Catalog, NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::{Ended, ended};
-use tutti_sql::plan::{Access, Ddl, DdlScope, Gather};
+use tutti_sql::plan::{Access, Ddl, DdlNodes, Gather};
 use tutti_sql::planner;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, first_word};
@@ -33,7 +33,7 @@ use crate::transaction::checkout::{
 };
 
 /// How long node 1 may take to say who uses temporary code.
-const LOOK_PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A permanent object that depends on a temporary function or type, if there is one. A type stands for its domain's
 /// constraints and its casts.
@@ -76,20 +76,20 @@ impl Executor<'_> {
         self.need_transaction();
         self.tx.transaction.changed_paths |= changes_search_paths(text);
         self.tx.transaction.changed_sight |= changes_sight(text);
-        if self.tx.catalog.is_solo() && ddl.scope != DdlScope::AllNodes {
+        if self.tx.catalog.is_solo() && ddl.scope != DdlNodes::AllNodes {
             // What was made meanwhile is not known yet.
             self.reload_own_catalog().await?;
         }
         match &ddl.scope {
-            DdlScope::AllNodes => self.ddl_on_all_nodes(ddl, text, call).await,
-            DdlScope::Home => {
+            DdlNodes::AllNodes => self.ddl_on_all_nodes(ddl, text, call).await,
+            DdlNodes::Home => {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Before the gateway's own reading of the schema locks tables.
                 self.finish_accounting(Ok(())).await?;
                 self.after_ddl(ddl, &[]).await?;
                 Ok(Done::Tag(answer.tag))
             }
-            DdlScope::HomeAsItIs => {
+            DdlNodes::HomeAsItIs => {
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Read when needed, at the commit at the latest.
                 self.tx.transaction.own_is_stale = true;
@@ -100,13 +100,13 @@ impl Executor<'_> {
                 }
                 Ok(Done::Tag(answer.tag))
             }
-            DdlScope::Shared { .. } => self.shared_ddl(ddl, text, call).await,
+            DdlNodes::Shared { .. } => self.shared_ddl(ddl, text, call).await,
         }
     }
 
     /// Node 1 first; whether other nodes have the objects then decides what they are sent.
     async fn shared_ddl(&mut self, ddl: &Ddl, text: &str, call: &Call) -> Result<Done, Failure> {
-        let DdlScope::Shared { relations, brings, others: text_of_others, each } = &ddl.scope
+        let DdlNodes::Shared { relations, brings, others: text_of_others, each } = &ddl.scope
         else {
             unreachable!("called for these only");
         };
@@ -397,7 +397,7 @@ impl Executor<'_> {
     /// Errors: 0A000 if there is such an object.
     pub(super) async fn refuse_temporary_code_in_use(&self) -> Result<(), Failure> {
         let cluster = &self.tx.registry.cluster;
-        let rows = cluster.ask_within(LOOK_PATIENCE, NodeId::HOME, TEMPORARY_CODE_IN_USE).await?;
+        let rows = cluster.ask_within(ANSWER_PATIENCE, NodeId::HOME, TEMPORARY_CODE_IN_USE).await?;
         match rows.text(0, 0) {
             None => Ok(()),
             Some(user) => Err(Refusal::unsupported(
@@ -456,7 +456,7 @@ impl Executor<'_> {
             return Ok(false);
         };
         let registry = self.tx.registry.clone();
-        let is_at_home_first = ddl.scope != DdlScope::AllNodes;
+        let is_at_home_first = ddl.scope != DdlNodes::AllNodes;
         if is_at_home_first {
             if registration.placement == PlacementKind::Home {
                 return Ok(false);
@@ -527,7 +527,7 @@ impl Executor<'_> {
         self.tx.takes_snapshot = true;
         let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
         link.connection().flush().await?;
-        link.settle().await?.map_or(Ok(()), Err)?;
+        link.catch_up().await?.map_or(Ok(()), Err)?;
         if is_more {
             let own = catalog::reload_own(link.connection(), &published, renames).await?;
             self.tx.transaction.own_changes = Some(OwnChanges::of_more(&own, renames, as_of));
@@ -604,7 +604,7 @@ impl Executor<'_> {
             if node != NodeId::HOME {
                 let link = self.tx.link(node).await?;
                 link.connection().flush().await?;
-                link.settle().await?.map_or(Ok(()), Err)?;
+                link.catch_up().await?.map_or(Ok(()), Err)?;
                 others.push((node, changes::read_oids(link.connection()).await?));
             }
         }
@@ -618,7 +618,7 @@ impl Executor<'_> {
         for node in self.tx.transaction.writers().collect::<Vec<_>>() {
             let link = self.tx.link(node).await?;
             link.connection().flush().await?;
-            link.settle().await?.map_or(Ok(()), Err)?;
+            link.catch_up().await?.map_or(Ok(()), Err)?;
             let oids = NodeOids::load_own(link.connection()).await?;
             match node {
                 NodeId::HOME => home = oids,

@@ -31,7 +31,7 @@ impl Executor<'_> {
     /// for it.
     ///
     /// Errors and requirement: as there. Then the transaction has failed.
-    pub(crate) async fn describe_text_apart(
+    pub(crate) async fn describe_text_separately(
         &mut self,
         text: &str,
         types: &[u32],
@@ -61,7 +61,7 @@ impl Executor<'_> {
         put_sync(out);
         link.connection().flush().await?;
         let link = self.tx.links.at(&node);
-        let refused_before = link.settle().await?;
+        let refused_before = link.catch_up().await?;
         let mut described = (Vec::new(), None);
         let mut refused = None;
         loop {

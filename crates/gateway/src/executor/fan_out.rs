@@ -37,7 +37,7 @@ const BIND_PATIENCE: Duration = Duration::from_millis(20);
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 const CANCELS_MAX: u32 = 50;
 /// How often it is checked whether a write is running.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a statement's snapshot must show on the nodes it goes to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -121,7 +121,7 @@ impl<'n> Answers<'n> {
         }
         for node in std::iter::once(&node).chain(rest) {
             let Some(link) = executor.tx.links.get_mut(node) else { return };
-            if link.settle_early().await.is_err() {
+            if link.catch_up_early().await.is_err() {
                 // Reading its answer finds the same.
                 return;
             }
@@ -167,14 +167,14 @@ impl Executor<'_> {
             {
                 // It has its locks when it answers. Reading the answer finds whatever is wrong with it.
                 let link = self.tx.links.at(&before);
-                if link.settle_early().await.is_ok() {
+                if link.catch_up_early().await.is_ok() {
                     _ = link.wait_for_anything().await;
                 }
             }
             let stored_here = self.tx.transaction.stored_on(*node);
             let link = self.tx.links.at(node);
             if let Some(relations) = stored_here.filter(|_| issued_by == IssuedBy::Gateway) {
-                call.put_look(link, text, &relations);
+                call.put_age_check(link, text, &relations);
             }
             match issued_by {
                 IssuedBy::Client => call.put(link, text),
@@ -313,7 +313,7 @@ impl Executor<'_> {
         for node in nodes {
             loop {
                 let link = self.tx.links.at(node);
-                let answered = tokio::time::timeout(LOOK_INTERVAL, link.wait_for_anything()).await;
+                let answered = tokio::time::timeout(POLL_INTERVAL, link.wait_for_anything()).await;
                 if let Ok(answered) = answered {
                     answered?;
                     break;

@@ -358,7 +358,7 @@ pub(super) async fn read_rows(
     link: &mut Link,
     mut take: impl FnMut(&[Option<Bytes>]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let refused_before = link.settle().await?;
+    let refused_before = link.catch_up().await?;
     let mut failure: Option<Failure> = None;
     loop {
         let Some(frame) = link.connection().take_frame()? else {

@@ -33,7 +33,7 @@ use tutti_cluster::catalog;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, DataPlan, DdlScope, NodeChoice, Plan, Planned, RowsWrite, SchemaPlan, TableLock, Unseen,
+    Access, DataPlan, DdlNodes, NodeChoice, Plan, Planned, RowsWrite, SchemaPlan, TableLock, Unseen,
 };
 use tutti_sql::planner::{self, OneNode};
 use tutti_wire::frame::Frame;
@@ -227,7 +227,7 @@ impl Executor<'_> {
             SchemaPlan::Ddl(ddl) => {
                 self.tx.transaction.renames |= renames(text);
                 // The query that a home table is made from has parameters.
-                let as_it_is = ddl.scope == DdlScope::HomeAsItIs;
+                let as_it_is = ddl.scope == DdlNodes::HomeAsItIs;
                 let call = if as_it_is { create_table_as::internal(call) } else { Call::Simple };
                 self.ddl(ddl, text, &call).await
             }
@@ -325,7 +325,7 @@ impl Executor<'_> {
         let stored_here = self.tx.transaction.stored_on(node);
         let link = self.tx.enlist(node, access).await?;
         if let Some(relations) = stored_here.filter(|_| !matches!(call, Call::Simple)) {
-            call.put_look(link, text, &relations);
+            call.put_age_check(link, text, &relations);
         }
         call.put(link, text);
         link.connection().flush().await?;

@@ -70,7 +70,7 @@ pub(super) async fn relay(
     link: &mut Link,
     filter: Filter,
 ) -> Result<Relayed, Failure> {
-    let refused_before = link.settle().await?;
+    let refused_before = link.catch_up().await?;
     let answer = relay_one(client, link, filter).await;
     refused_before.map_or(Ok(()), Err)?;
     answer

@@ -20,7 +20,7 @@ use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::closure::Declaration;
 use tutti_sql::plan::{
-    Access, DataPlan, Ddl, DdlScope, Plan, Planned, SchemaPlan, SessionPlan, Setting, Unseen,
+    Access, DataPlan, Ddl, DdlNodes, Plan, Planned, SchemaPlan, SessionPlan, Setting, Unseen,
 };
 use tutti_sql::refusal::Refusal;
 use tutti_wire::error_fields::ErrorFields;
@@ -104,9 +104,9 @@ impl Executor<'_> {
         };
         match ran {
             Ok(done) => {
-                let settled = self.settle_accounts(&accounting).await;
+                let settled = self.close_accounts(&accounting).await;
                 if settled.is_err() {
-                    self.note_seen_parts();
+                    self.note_seen_tables();
                 }
                 self.client.end_notices(settled.is_ok());
                 settled.map(|()| done)
@@ -117,7 +117,7 @@ impl Executor<'_> {
                     false => None,
                 };
                 if refusal.is_some() {
-                    self.note_seen_parts();
+                    self.note_seen_tables();
                 }
                 self.client.end_notices(refusal.is_none());
                 Err(refusal.unwrap_or(failure))
@@ -125,7 +125,7 @@ impl Executor<'_> {
         }
     }
 
-    fn note_seen_parts(&mut self) {
+    fn note_seen_tables(&mut self) {
         if let Some(link) = self.tx.links.get_mut(&NodeId::HOME) {
             link.has_seen_parts = true;
         }
@@ -154,7 +154,7 @@ impl Executor<'_> {
             }
         }
         match accounting.unseen.samples {
-            true => self.refuse_empty_parts(&accounting.unseen).await.err(),
+            true => self.refuse_empty_tables(&accounting.unseen).await.err(),
             false => None,
         }
     }
@@ -176,7 +176,7 @@ impl Executor<'_> {
         // A lock that an earlier statement has taken tells nothing about this one.
         let may_be_locked = self.tx.transaction.mode == Mode::Explicit;
         if unseen.samples && (unseen.catches || may_be_locked) {
-            self.refuse_empty_parts(&unseen).await?;
+            self.refuse_empty_tables(&unseen).await?;
         }
         // A statement refused on the way there has run no code, and has no savepoint to return to.
         let link = self.tx.enlist_begun(node, Access::Write).await?;
@@ -191,7 +191,7 @@ impl Executor<'_> {
 
     /// Refuses code whose reads would leave no trace: a scan by row position of a table that has no
     /// page on node 1, while rows may be on others.
-    async fn refuse_empty_parts(&mut self, unseen: &Unseen) -> Result<(), Failure> {
+    async fn refuse_empty_tables(&mut self, unseen: &Unseen) -> Result<(), Failure> {
         let sql = "SELECT p.relation::pg_catalog.regclass FROM tutti.placements p \
              JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) p.relation \
              AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,m}') \
@@ -221,7 +221,7 @@ impl Executor<'_> {
         self.mark(NodeId::HOME).await
     }
 
-    async fn settle_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
+    async fn close_accounts(&mut self, accounting: &Accounting) -> Result<(), Failure> {
         self.tx.refuse_moved_for_code()?;
         let sql = format!(
             "SELECT what, name, value FROM tutti.touched({}, {}, {}, '{}'); \
@@ -282,7 +282,7 @@ impl Executor<'_> {
                 creates: None,
                 may_drop: true,
                 touches_sequences: false,
-                scope: DdlScope::Home,
+                scope: DdlNodes::Home,
                 of_relations: false,
                 rows: None,
                 names_role: None,
@@ -292,7 +292,7 @@ impl Executor<'_> {
         if accounting.unseen.reason.is_some() {
             self.tx.transaction.note_unseen(&accounting.unseen, deferred);
         }
-        self.spread_settings(settings).await
+        self.copy_settings(settings).await
     }
 
     /// What has to be accounted for in a statement that shows no code itself, but may run what an
@@ -370,7 +370,7 @@ impl Executor<'_> {
 
     /// What code has set on node 1 holds on the transaction's other nodes too. How long it lasts is
     /// asked after the transaction.
-    async fn spread_settings(
+    async fn copy_settings(
         &mut self,
         settings: Vec<(String, Option<String>)>,
     ) -> Result<(), Failure> {
@@ -449,7 +449,7 @@ impl Executor<'_> {
                 link.query(&definition).await?;
             }
         }
-        let ddl = Ddl { may_drop: true, scope: DdlScope::Home, ..Ddl::default() };
+        let ddl = Ddl { may_drop: true, scope: DdlNodes::Home, ..Ddl::default() };
         self.after_ddl(&ddl, &[]).await?;
         Ok(match declared {
             Some(kind) => format!("{signature} is declared '{}'", kind.as_str()),

@@ -253,13 +253,13 @@ impl Call {
     /// Rows that travel must not be seen by the statement's code. A look, which comes first, has
     /// ensured that.
     fn hide_rows(&self, link: &mut Link) {
-        if matches!(self, Self::Carrying(_)) && !link.has_look() {
+        if matches!(self, Self::Carrying(_)) && !link.has_age_check() {
             link.put_hidden();
         }
     }
 
-    /// Before [`Self::put`] or [`Self::put_internal`], see [`Link::put_look`].
-    pub(crate) fn put_look(&self, link: &mut Link, sql: &str, relations: &[u32]) {
+    /// Before [`Self::put`] or [`Self::put_internal`], see [`Link::put_age_check`].
+    pub(crate) fn put_age_check(&self, link: &mut Link, sql: &str, relations: &[u32]) {
         self.hide_rows(link);
         let types = match self {
             Self::Simple => Vec::new(),
@@ -267,7 +267,7 @@ impl Call {
             Self::Carrying(carrying) => carrying.parameters(Some(link.node())).0,
         };
         let types = link.types_here(&types);
-        link.put_look(sql, &types, relations);
+        link.put_age_check(sql, &types, relations);
     }
 
     /// Parameter types and arguments for a statement so issued, the same for all nodes.
@@ -287,7 +287,7 @@ impl Call {
     /// as text, whatever format the client asked for.
     pub(crate) fn put_internal(&self, link: &mut Link, sql: &str) {
         self.hide_rows(link);
-        let has_look = link.has_look();
+        let has_age_check = link.has_age_check();
         link.begin();
         match self {
             Self::Extended { types, arguments } if !arguments.values.is_empty() => {
@@ -299,7 +299,7 @@ impl Call {
                 let arguments = Arguments { result_formats: Vec::new(), ..arguments };
                 put_flight(link, sql, &types, &arguments, false);
             }
-            Self::Simple | Self::Extended { .. } if has_look => {
+            Self::Simple | Self::Extended { .. } if has_age_check => {
                 put_statement(link.connection().outgoing(), sql, Vec::new());
             }
             Self::Simple | Self::Extended { .. } => {

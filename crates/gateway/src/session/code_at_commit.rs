@@ -37,7 +37,7 @@ use crate::transaction::deferred::{
 /// ended.
 const MOMENT: Duration = Duration::from_secs(1);
 /// How often it is checked whether nodes are reachable.
-const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Whether COMMIT may still run code: it computes cursors WITH HOLD that the transaction has declared,
 /// and a trigger that has run may have deferred itself again. (So may an exclusion constraint, whose
@@ -134,7 +134,7 @@ impl Session {
 /// Waits until one of these nodes is unreachable.
 async fn first_away(registry: &Registry, nodes: &[NodeId]) -> NodeId {
     loop {
-        sleep(LOOK_INTERVAL).await;
+        sleep(POLL_INTERVAL).await;
         if let Some(node) =
             nodes.iter().find(|node| !registry.cluster.availability.is_there(**node))
         {

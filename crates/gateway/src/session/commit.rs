@@ -242,7 +242,7 @@ impl Session {
         self.tx.cursors.retain(|_, cursor| cursor.made.is_none_or(|made| made < steps));
         self.tx.transaction.failed = false;
         self.tx.transaction.undone = false;
-        self.tx.forget_parts().await?;
+        self.tx.forget_seen_tables().await?;
         self.tx.renew_tickets().await?;
         // What node 1 shows after the savepoint is what the transaction sees.
         if self.tx.transaction.catalog_changed {
@@ -458,7 +458,7 @@ impl Session {
             self.tx.portals.clear();
         }
         self.pass_reports_on();
-        self.tx.settle_cursors(committed);
+        self.tx.conclude_cursors(committed);
         if catalog_changed {
             self.tx.use_own_oids(None);
             self.tx.publish_change(how, own_changes, change).await;

@@ -154,7 +154,7 @@ impl Session {
     /// What is at the front of the client's stream, if it was planned or described on another basis.
     fn outdated(&mut self) -> Option<Outdated> {
         let basis = self.tx.basis()?;
-        match Flight::look(self.client.unread())? {
+        match Flight::peek(self.client.unread())? {
             Flight::Execution(execution) => {
                 let statement = self.tx.statements.get(execution.statement)?;
                 let is_planned = statement.plan.as_ref().is_some_and(|plan| plan.basis == basis);
@@ -246,12 +246,12 @@ impl Session {
             return None;
         }
         self.tx.refresh_catalog();
-        if self.tx.has_older_snapshot() || self.tx.must_look_at_scope() {
+        if self.tx.has_older_snapshot() || self.tx.must_refresh_scope() {
             return None;
         }
         let basis = self.tx.basis()?;
         let unread = self.client.unread();
-        match Flight::look(unread)? {
+        match Flight::peek(unread)? {
             Flight::Query { text, len } => {
                 let Some(shape) = self.tx.planning.scan(text) else {
                     let (statement, planned) = self.tx.registry.plans.of_one(basis, text)?;
@@ -392,7 +392,7 @@ impl Session {
         }
         let link = self.tx.links.get_mut(&node).filter(|link| link.is_ready())?;
         if let Kind::Execution { number, .. } = &flight.kind
-            && (may_be_replaced || link.known.look(*number) != Lookup::There)
+            && (may_be_replaced || link.known.find(*number) != Lookup::There)
         {
             return None;
         }
@@ -538,7 +538,7 @@ impl Session {
         let link = self.tx.links.get_mut(&node).expect("just used");
         link.connection().flush().await?;
         // A BEGIN has an answer of its own.
-        let refused_before = link.settle().await?;
+        let refused_before = link.catch_up().await?;
         let relayed = relay_all(&mut self.client, link, parsed).await;
         refused_before.map_or(relayed, |error| Err(error.into()))
     }

@@ -116,7 +116,7 @@ impl Session {
                 if !self.tx.transaction.is_open() {
                     self.tx.transaction.late_calls = None;
                 }
-                self.tx.look_at_links();
+                self.tx.inspect_links();
             }
             self.return_links().await?;
             self.tx.reading = None;

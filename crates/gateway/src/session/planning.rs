@@ -44,7 +44,7 @@ impl Session {
         if self.tx.transaction.failed || is_transaction_control(text) {
             // Looked up in the transaction, names would cost it its snapshot, before a LOCK.
             self.tx.refresh_catalog();
-            if !self.tx.transaction.is_open() && self.tx.must_look_at_scope() {
+            if !self.tx.transaction.is_open() && self.tx.must_refresh_scope() {
                 self.tx.refresh_scope().await?;
             }
             return Ok(());
@@ -57,7 +57,7 @@ impl Session {
             self.renew_own_catalog(text).await?;
             self.tx.refresh_catalog();
             let is_early = self.tx.scope_is_due && !self.tx.transaction.queried && is_setting(text);
-            if self.tx.must_look_at_scope() && !is_early {
+            if self.tx.must_refresh_scope() && !is_early {
                 self.tx.refresh_scope().await?;
             }
             if self.tx.comes_into_sight(Activity::begin_plan) {
@@ -85,7 +85,7 @@ impl Session {
         if self.is_between_statements() && !self.resume_flight().await? {
             self.quiet_pipeline().await?;
         }
-        let looks = self.tx.must_look_at_scope() && self.is_at_rest();
+        let looks = self.tx.must_refresh_scope() && self.is_at_rest();
         let begins = self.has_sent_nothing() || !self.tx.activity.has_plan();
         if next == Next::OfPortal && begins {
             return self.begin_portal().await;
@@ -144,7 +144,7 @@ impl Session {
         if self.tx.comes_into_sight(Activity::begin_plan) {
             let known = self.tx.catalog.clone();
             self.tx.refresh_catalog();
-            if Arc::ptr_eq(&known, &self.tx.catalog) && !self.tx.must_look_at_scope() {
+            if Arc::ptr_eq(&known, &self.tx.catalog) && !self.tx.must_refresh_scope() {
                 return Ok(true);
             }
             self.tx.activity.end_plan();

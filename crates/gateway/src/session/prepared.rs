@@ -160,7 +160,7 @@ impl Session {
         }
         // Node 1 analyses the statement, so that PREPARE fails where PostgreSQL's would.
         let (oids, columns) = match self.tx.transaction.is_open() {
-            true => self.executor().describe_text_apart(text, &oids).await?,
+            true => self.executor().describe_text_separately(text, &oids).await?,
             false => self.executor().describe_text(text, &oids).await?,
         };
         if self.tx.statements.contains_key(name) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tutti_cluster::carrying::{Awaited, CarriedTable, Carriers, Connections, reached_at};
-use tutti_cluster::carrying_watch::{self, with_all};
+use tutti_cluster::carrying_monitor::{self, with_all};
 use tutti_cluster::error::GatewayError;
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, Stage, quote_literal};
 use tutti_sql::plan::{
@@ -414,7 +414,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {}::pg_catalog.oid",
     /// As far as it can be done now; the gateway looks after it later.
     async fn remove_unused(&mut self, held: &Carrying) {
         let cluster = self.tx.registry.cluster.clone();
-        let removing = async move { carrying_watch::remove_unused(&cluster).await };
+        let removing = async move { carrying_monitor::remove_unused(&cluster).await };
         if let Err(failure) = self.finish_in_any_case(held, removing).await {
             tracing::warn!(?failure, "what carried rows is removed later");
         }

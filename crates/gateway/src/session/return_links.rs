@@ -61,7 +61,7 @@ impl Session {
             self.client.flush().await?;
         }
         self.tx.mend_bound_links().await;
-        if let Err(error) = self.tx.forget_parts().await {
+        if let Err(error) = self.tx.forget_seen_tables().await {
             tracing::debug!(%error, "a connection was lost when it was free");
         }
         loop {
@@ -80,7 +80,7 @@ impl Session {
                 self.client.flush().await?;
                 // A refusal here means that the connection is not in the state that the gateway
                 // assumes.
-                if !matches!(link.settle().await, Ok(None)) {
+                if !matches!(link.catch_up().await, Ok(None)) {
                     continue;
                 }
             }

@@ -69,7 +69,7 @@ impl Session {
         }
         match setting {
             Setting::Show { name } if is_own_setting(name) => {
-                if name == COMMIT && (self.tx.must_look_at_scope() || self.tx.scope_is_due) {
+                if name == COMMIT && (self.tx.must_refresh_scope() || self.tx.scope_is_due) {
                     self.tx.refresh_scope().await?;
                 }
                 let text = match name.as_str() {
@@ -183,7 +183,7 @@ impl Session {
                 continue;
             };
             link.connection().flush().await?;
-            if let Some(error) = link.settle().await? {
+            if let Some(error) = link.catch_up().await? {
                 let mut fields = error.to_fields();
                 // The block that it was asked in is the gateway's own.
                 fields.fields.retain(|(code, _)| *code != b'W');
@@ -235,7 +235,7 @@ impl Session {
         self.tx.transaction.scope_changed = true;
         // The client is told a setting's value after both steps, and not between them.
         if let Some(home) = self.tx.links.get_mut(&NodeId::HOME) {
-            home.settle_early().await?;
+            home.catch_up_early().await?;
         }
         self.pass_reports_on();
         Ok(())

@@ -172,7 +172,7 @@ impl TransactionContext {
 
     /// Between messages: whether servers are as they must be. One that has left its transaction, or is
     /// in one that the gateway did not begin, has run something that the gateway does not know of.
-    pub(crate) fn look_at_links(&mut self) {
+    pub(crate) fn inspect_links(&mut self) {
         if self.transaction.failed || self.transaction.undone {
             return;
         }
@@ -224,7 +224,7 @@ impl TransactionContext {
     /// the session or in a transaction that goes on. (Others are closed.)
     ///
     /// Requires: no transaction that has failed is open there.
-    pub(crate) async fn forget_parts(&mut self) -> Result<(), NodeError> {
+    pub(crate) async fn forget_seen_tables(&mut self) -> Result<(), NodeError> {
         let is_over = !self.transaction.is_open();
         for (node, link) in self.links.iter_mut() {
             let is_kept = !is_over || self.bindings.contains_key(node);

@@ -273,7 +273,7 @@ impl TransactionContext {
     }
 
     /// Cursors declared in the transaction or flight that has ended are now permanent, or undone.
-    pub(crate) fn settle_cursors(&mut self, committed: bool) {
+    pub(crate) fn conclude_cursors(&mut self, committed: bool) {
         self.cursors.retain(|_, cursor| cursor.holds && (committed || cursor.made.is_none()));
         self.cursors.values_mut().for_each(|cursor| cursor.made = None);
     }

@@ -88,7 +88,7 @@ impl TransactionContext {
         if !self.enlist(node, access).await?.owes_begin() {
             return Ok(self.links.at(&node));
         }
-        self.links.at(&node).settle_early().await?;
+        self.links.at(&node).catch_up_early().await?;
         // Once more: a change may have come meanwhile, and the caller must not wait between this and sending.
         self.enlist(node, access).await
     }

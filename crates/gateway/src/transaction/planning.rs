@@ -176,7 +176,7 @@ impl TransactionContext {
         if !self.begin_to_end(Waits::AsOnANode).await? {
             return Ok(());
         }
-        if self.must_look_at_scope() {
+        if self.must_refresh_scope() {
             self.refresh_scope().await?;
         }
         if let Err(failure) = self.refuse_late_calls(&self.registry.cluster.catalog())
@@ -530,13 +530,13 @@ pub(crate) fn names_no_rows(text: &str) -> bool {
     const COMMANDS: [&str; 6] = ["create", "alter", "drop", "comment", "grant", "revoke"];
     // After these there may be a query, or rows may be read by code that the table has acquired
     // meanwhile.
-    const LOOKS: [&str; 6] = ["as", "select", "validate", "attach", "type", "partition"];
+    const READING_WORDS: [&str; 6] = ["as", "select", "validate", "attach", "type", "partition"];
     // In an ALTER that rewrites the rows.
     const WRITES: [&str; 4] = ["default", "generated", "logged", "unlogged"];
     let is_of = |word: &str, known: &[&str]| known.iter().any(|it| word.eq_ignore_ascii_case(it));
     let first = statement::first_word(text);
     let alters = is_of(first, &["alter"]);
-    let looks = |word: &&str| is_of(word, &LOOKS) || alters && is_of(word, &WRITES);
+    let looks = |word: &&str| is_of(word, &READING_WORDS) || alters && is_of(word, &WRITES);
     is_of(first, &COMMANDS)
         && statement::words(text).is_some_and(|words| !words.iter().any(|it| looks(&&**it)))
 }

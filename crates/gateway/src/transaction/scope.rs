@@ -213,7 +213,7 @@ impl TransactionContext {
     }
 
     /// Whether how names are looked up must be asked before the next statement.
-    pub(crate) fn must_look_at_scope(&self) -> bool {
+    pub(crate) fn must_refresh_scope(&self) -> bool {
         self.settings_are_stale || (self.scope_is_stale && !self.catalog.is_solo())
     }
 

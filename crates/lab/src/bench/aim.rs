@@ -2,7 +2,7 @@
 //!
 //! Owns: what "met" means. Never: knows the aims; each benchmark has its own.
 
-use super::spread::Spread;
+use super::median::Median;
 
 /// What a figure must not pass.
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +16,7 @@ pub(super) enum Limit {
 pub(super) struct Aim {
     pub says: String,
     pub limit: Limit,
-    pub found: Option<Spread>,
+    pub found: Option<Median>,
 }
 
 impl Aim {
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn a_verdict_on_which_the_rounds_disagree_is_doubtful() {
-        let found = Spread::of([0.7, 0.9, 1.0]);
+        let found = Median::of([0.7, 0.9, 1.0]);
         let aim = Aim { says: String::new(), limit: Limit::AtLeast(0.85), found };
         assert_eq!(aim.verdict().unwrap(), "met? 0.90 (0.70-1.00)");
     }

@@ -8,9 +8,9 @@ use clap::Subcommand;
 
 mod aim;
 mod commit;
+mod median;
 pub(crate) mod output;
 mod pool;
-mod spread;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

@@ -20,7 +20,7 @@ use super::runs::Run;
 use super::specification::{Setting, Specification, distributed};
 
 /// Above this the spread of runs of one deployment is too unlike another's for one interval to fit both.
-const SPREAD_RATIO_MAX: f64 = 2.0;
+const DEVIATION_RATIO_MAX: f64 = 2.0;
 /// Below this probability residuals are not taken for normal.
 const NORMAL_P_MIN: f64 = 0.05;
 
@@ -160,7 +160,7 @@ impl Predictor {
         if Residuals::of(&fit.residuals).jarque_bera.p < NORMAL_P_MIN {
             caveats.push(not_normal());
         }
-        caveats.extend(unlike_spreads(&measured, &residuals));
+        caveats.extend(unlike_deviations(&measured, &residuals));
         let workers = || runs.iter().map(|run| run.workers);
         Ok(Self {
             basis: format!("{source}: {} runs on a distributed database", runs.len()),
@@ -282,7 +282,7 @@ fn not_normal() -> String {
 }
 
 /// Says so if runs of one deployment vary much more than another's: the intervals take all for alike.
-fn unlike_spreads(measured: &[Measured], residuals: &[Vec<f64>]) -> Option<String> {
+fn unlike_deviations(measured: &[Measured], residuals: &[Vec<f64>]) -> Option<String> {
     let spread = |of: &[f64]| (of.iter().map(|it| it * it).sum::<f64>() / of.len() as f64).sqrt();
     let spreads = measured.iter().zip(residuals.iter().map(|of| spread(of)));
     let (least, most) = (
@@ -291,7 +291,7 @@ fn unlike_spreads(measured: &[Measured], residuals: &[Vec<f64>]) -> Option<Strin
     );
     let ratio = most.1 / least.1;
     // Also where the least is 0.
-    (SPREAD_RATIO_MAX < ratio).then(|| {
+    (DEVIATION_RATIO_MAX < ratio).then(|| {
         format!(
             "runs vary most with {} and least with {}, by {ratio:.1} to 1: the intervals, which take all for \
              alike, are too narrow for the one and too wide for the other",

@@ -28,9 +28,9 @@ use tutti_lab::model::ols::Coefficient;
 use tutti_lab::model::runs::{self, Run};
 use tutti_lab::model::specification::{Specification, distributed};
 use tutti_lab::model::summary;
+use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::lahman::{Lahman, Placement, insert};
 use tutti_lab::workload::session::{PreparingSession, Session};
-use tutti_lab::workload::spread::Spread;
 
 pub(crate) const NAME: &str = "cost";
 
@@ -66,7 +66,7 @@ pub(crate) struct CostArgs {
     /// How the tables are spread: each record on one node, or all of them on every node, as consensus keeps
     /// them in the paper's system
     #[arg(long, value_enum, default_value_t = Placement::Hash)]
-    spread: Placement,
+    placement: Placement,
 
     /// Directory with Batting.csv, Fielding.csv and Pitching.csv; without it, shared/data/lahman in this
     /// directory or one above it, else records of the same shape are made
@@ -198,7 +198,8 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
         for (workers, repetition, run) in planned {
             let machine = series.machine(&ground.name);
             let record = async {
-                let driven = insert_all(&ground, deployment, args.spread, workers, &lahman).await?;
+                let driven =
+                    insert_all(&ground, deployment, args.placement, workers, &lahman).await?;
                 let [is_multi_node, is_multi_dc, is_multi_continent] = deployment.dummies();
                 let parameters = BTreeMap::from([
                     ("deployment".to_owned(), Value::from(deployment.name())),
@@ -206,7 +207,7 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
                     ("repetition".to_owned(), Value::from(repetition)),
                     ("records".to_owned(), Value::from(lahman.len())),
                     ("source".to_owned(), Value::from(lahman.source.as_str())),
-                    ("spread".to_owned(), Value::from(args.spread.name())),
+                    ("placement".to_owned(), Value::from(args.placement.name())),
                     ("is_distributed".to_owned(), Value::from(Deployment::OneNode <= deployment)),
                     ("is_multi_node".to_owned(), Value::from(is_multi_node)),
                     ("is_multi_dc".to_owned(), Value::from(is_multi_dc)),
@@ -238,13 +239,13 @@ async fn insert_all(
     lahman: &Arc<Lahman>,
 ) -> anyhow::Result<Driven> {
     let mut session = PreparingSession::connect(&ground.url).await?;
-    let spread = match deployment.system() {
-        System::Tutti { .. } => Spread::Tutti,
-        _ => Spread::Plain,
+    let dialect = match deployment.system() {
+        System::Tutti { .. } => Dialect::Tutti,
+        _ => Dialect::Plain,
     };
     for table in &lahman.tables {
         session.query(&format!("DROP TABLE IF EXISTS {}", table.name)).await?;
-        for statement in table.create_sql(spread, placement) {
+        for statement in table.create_sql(dialect, placement) {
             session.query(&statement).await?;
         }
     }
@@ -411,7 +412,7 @@ pub(crate) fn page(records: &[Record]) -> anyhow::Result<Page> {
              tables spread by {}; the deployments are the paper's, with emulated distances.{lead_of_model}",
             first.number("records"),
             first.text("source"),
-            first.text("spread"),
+            first.text("placement"),
         ),
         blocks,
         // For `tutti-lab fit` and `tutti-lab predict --from`.

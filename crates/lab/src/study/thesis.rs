@@ -27,9 +27,9 @@ use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::client;
 use tutti_lab::distance::Stretch;
+use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::shop::{self, Alteration, Commit, Data, Look, STOCK, Size, TABLES};
-use tutti_lab::workload::spread::Spread;
 
 pub(crate) const NAME: &str = "thesis";
 
@@ -289,7 +289,7 @@ async fn measure(
     for number in 0..args.select_threads {
         let session = PreparingSession::connect(&ground.url).await?;
         let (random, left) = (StdRng::seed_from_u64(u64::from(number)), left.clone());
-        selects.push(Box::new(Looker { session, random, left, size: args.size() }));
+        selects.push(Box::new(Selector { session, random, left, size: args.size() }));
     }
     let books = Arc::<Books>::default();
     let mut alters: Vec<Box<dyn Client>> = Vec::new();
@@ -338,7 +338,7 @@ async fn make_shop(args: &ThesisArgs, ground: &Ground, plan: Plan) -> anyhow::Re
             session.query(&sql).await.with_context(|| sql.clone())?;
         }
     }
-    shop::make(&mut session, args.size(), Spread::Tutti, plan.commit()).await?;
+    shop::make(&mut session, args.size(), Dialect::Tutti, plan.commit()).await?;
     converge(ground).await.context("after the shop was filled")
 }
 
@@ -385,14 +385,14 @@ async fn check(ground: &Ground, books: &Books) -> anyhow::Result<String> {
 }
 
 /// Looks at what is for sale, and at what was bought.
-struct Looker {
+struct Selector {
     session: PreparingSession,
     random: StdRng,
     left: Arc<AtomicI64>,
     size: Size,
 }
 
-impl Client for Looker {
+impl Client for Selector {
     fn step(&mut self) -> Step<'_> {
         Box::pin(async {
             if self.left.fetch_sub(1, Ordering::Relaxed) <= 0 {

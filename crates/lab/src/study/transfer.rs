@@ -23,8 +23,8 @@ use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
 use tutti_lab::workload::Workload;
+use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
-use tutti_lab::workload::spread;
 use tutti_lab::workload::transfers::Transfers;
 
 pub(crate) const NAME: &str = "transfer";
@@ -39,9 +39,9 @@ pub(crate) struct TransferArgs {
     #[arg(long, value_name = "URL")]
     url: Vec<String>,
 
-    /// How the table of accounts is spread there
-    #[arg(long, value_enum, default_value_t = Spread::Guess)]
-    spread: Spread,
+    /// What the endpoint is told of the table of accounts
+    #[arg(long, value_enum, default_value_t = DialectChoice::Guess)]
+    dialect: DialectChoice,
 
     /// Servers behind a gateway of its own
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=32))]
@@ -79,9 +79,9 @@ pub(crate) struct TransferArgs {
     output: OutputArgs,
 }
 
-/// How a table becomes a spread one.
+/// What an endpoint is told of a table.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-enum Spread {
+enum DialectChoice {
     /// As the endpoint says of itself: Tutti's DISTRIBUTE BY, Citus's create_distributed_table, else plain
     Guess,
     /// CREATE TABLE … DISTRIBUTE BY HASH (id)
@@ -170,15 +170,15 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
 /// Makes the accounts anew.
 async fn setup(args: &TransferArgs, url: &str) -> anyhow::Result<Transfers> {
     let mut session = PreparingSession::connect(url).await?;
-    let spread = match args.spread {
-        Spread::Guess => spread::Spread::guess(&mut session).await?,
-        Spread::Tutti => spread::Spread::Tutti,
-        Spread::Citus => spread::Spread::Citus,
-        Spread::Plain => spread::Spread::Plain,
+    let dialect = match args.dialect {
+        DialectChoice::Guess => Dialect::guess(&mut session).await?,
+        DialectChoice::Tutti => Dialect::Tutti,
+        DialectChoice::Citus => Dialect::Citus,
+        DialectChoice::Plain => Dialect::Plain,
     };
     session.query(&format!("DROP TABLE IF EXISTS {TABLE}")).await?;
     let columns = format!("{KEY} bigint PRIMARY KEY, balance bigint NOT NULL");
-    let made_by = spread.by_hash(TABLE, &columns, KEY).join("; ");
+    let made_by = dialect.by_hash(TABLE, &columns, KEY).join("; ");
     let transfers = Transfers::without_books(args.accounts, OPENING_BALANCE, TABLE, KEY);
     let transfers = transfers.made_by(&made_by);
     transfers.setup(&mut session).await?;

@@ -6,8 +6,8 @@ use anyhow::Context;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::dialect::Dialect;
 use super::session::Session;
-use super::spread::Spread;
 
 /// Rows that one INSERT has.
 const ROWS_AT_ONCE: usize = 500;
@@ -17,17 +17,17 @@ const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 /// columns, key), and indexes.
 pub(super) async fn make_tables<S: Session>(
     session: &mut S,
-    spread: Spread,
+    dialect: Dialect,
     everywhere: &[(&str, &str)],
     by_hash: &[(&str, &str, &str)],
     indexes: &[&str],
 ) -> anyhow::Result<()> {
     let mut statements = Vec::new();
     for (table, columns) in everywhere {
-        statements.extend(spread.replicated(table, columns));
+        statements.extend(dialect.replicated(table, columns));
     }
     for (table, columns, key) in by_hash {
-        statements.extend(spread.by_hash(table, columns, key));
+        statements.extend(dialect.by_hash(table, columns, key));
     }
     statements.extend(indexes.iter().copied().map(str::to_owned));
     for statement in statements {

@@ -17,11 +17,11 @@ pub mod batches;
 mod filling;
 mod fnv;
 // Reads files that others wrote, which whoever tests by workloads need not.
+pub mod dialect;
 #[cfg(feature = "model")]
 pub mod lahman;
 pub mod session;
 pub mod shop;
-pub mod spread;
 mod steps;
 pub mod tpcc;
 pub mod tpch;

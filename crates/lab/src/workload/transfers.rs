@@ -11,8 +11,8 @@ use anyhow::{Context, ensure};
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::dialect::Dialect;
 use super::session::{Failure, Session};
-use super::spread::Spread;
 use super::{Asked, Believed, Found, Outcome, Workload};
 use crate::accounts::Transfer;
 
@@ -36,7 +36,7 @@ pub struct Transfers {
     accounts: i64,
     opening_balance: i64,
     books: Books,
-    spread: Spread,
+    dialect: Dialect,
     make_table: Vec<String>,
     table: String,
     update: String,
@@ -50,19 +50,19 @@ impl Transfers {
             accounts,
             opening_balance,
             books,
-            spread: Spread::Tutti,
+            dialect: Dialect::Tutti,
             make_table: Vec::new(),
             table: String::new(),
             update: String::new(),
             sum: String::new(),
         };
-        this.in_table("account", "id").on(Spread::Tutti)
+        this.in_table("account", "id").on(Dialect::Tutti)
     }
 
     /// On an endpoint that is told so of its tables.
-    pub fn on(self, spread: Spread) -> Self {
+    pub fn on(self, dialect: Dialect) -> Self {
         let columns = "id bigint PRIMARY KEY, balance bigint NOT NULL";
-        Self { spread, make_table: spread.by_hash("account", columns, "id"), ..self }
+        Self { dialect, make_table: dialect.by_hash("account", columns, "id"), ..self }
     }
 
     /// In another table, with another key. Keeps no books, and is not made by
@@ -225,10 +225,10 @@ impl Workload for Transfers {
         if self.books != Books::None {
             let columns = "account bigint, transfer bigint, amount bigint, \
                            PRIMARY KEY (account, transfer)";
-            statements.extend(self.spread.by_hash("entry", columns, "account"));
+            statements.extend(self.dialect.by_hash("entry", columns, "account"));
         }
         if self.books == Books::EntriesAndJournal {
-            statements.extend(self.spread.replicated("journal", "transfer bigint PRIMARY KEY"));
+            statements.extend(self.dialect.replicated("journal", "transfer bigint PRIMARY KEY"));
         }
         statements.push(format!(
             "INSERT INTO {} SELECT n, {} FROM generate_series(1, {}) n",

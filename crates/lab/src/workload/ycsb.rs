@@ -15,8 +15,8 @@ use anyhow::{Context, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::dialect::Dialect;
 use super::session::{Failure, Session};
-use super::spread::Spread;
 use super::transfers::integers;
 use super::zipf::{Zipf, scattered};
 use super::{Asked, Believed, Found, Outcome, Workload};
@@ -51,7 +51,7 @@ pub enum Mix {
 pub struct Ycsb {
     mix: Mix,
     records: i64,
-    spread: Spread,
+    dialect: Dialect,
     zipf: Zipf,
     /// Keys whose insert was acknowledged, in that order: those that may be read as the latest.
     inserted: Arc<Mutex<Vec<i64>>>,
@@ -109,12 +109,12 @@ impl Operation {
 
 impl Ycsb {
     /// Over so many records, two at least.
-    pub fn new(mix: Mix, records: i64, spread: Spread) -> Self {
+    pub fn new(mix: Mix, records: i64, dialect: Dialect) -> Self {
         let fields = (0..FIELDS).map(|_| payload("$2")).collect::<Vec<_>>().join(", ");
         Self {
             mix,
             records,
-            spread,
+            dialect,
             zipf: Zipf::new(records.unsigned_abs(), SKEW),
             inserted: Arc::default(),
             read: "SELECT * FROM usertable WHERE ycsb_key = $1".to_owned(),
@@ -266,7 +266,7 @@ impl Workload for Ycsb {
             "ycsb_key bigint PRIMARY KEY, version bigint NOT NULL, writer bigint NOT NULL, {}",
             fields.collect::<Vec<_>>().join(", ")
         );
-        for statement in self.spread.by_hash("usertable", &columns, "ycsb_key") {
+        for statement in self.dialect.by_hash("usertable", &columns, "ycsb_key") {
             session.query(&statement).await.context(statement)?;
         }
         let fields = (0..FIELDS).map(|_| payload("n")).collect::<Vec<_>>().join(", ");
@@ -371,7 +371,7 @@ mod tests {
     use super::*;
 
     fn share(mix: Mix, kind: &str) -> f64 {
-        let ycsb = Ycsb::new(mix, 1_000, Spread::Plain);
+        let ycsb = Ycsb::new(mix, 1_000, Dialect::Plain);
         let of_kind = (1..=10_000).filter(|number| ycsb.operation(*number).kind() == kind);
         of_kind.count() as f64 / 10_000.0
     }
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn the_latest_are_those_acknowledged_last_then_the_last_loaded() {
-        let ycsb = Ycsb::new(Mix::D, 10, Spread::Plain);
+        let ycsb = Ycsb::new(Mix::D, 10, Dialect::Plain);
         assert_eq!([0, 1, 9].map(|back| ycsb.latest(back)), [9, 8, 0]);
         ycsb.inserted.lock().unwrap().extend([14, 12]);
         assert_eq!([0, 1, 2, 11].map(|back| ycsb.latest(back)), [12, 14, 9, 0]);
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn lost_and_doubled_changes_are_found() {
-        let ycsb = Ycsb::new(Mix::A, 1_000, Spread::Plain);
+        let ycsb = Ycsb::new(Mix::A, 1_000, Dialect::Plain);
         let (key, [first, second], other) = updates(&ycsb);
         let asked =
             |believed: Believed| Asked::from([(first, Believed::Acknowledged), (second, believed)]);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tutti_settings::{NodeConfig, Secret};
+use tutti_configuration::{NodeConfig, Secret};
 
 use crate::net::scram::ScramKeys;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use tokio::net::TcpStream;
-use tutti_settings::Address;
+use tutti_configuration::Address;
 use tutti_wire::startup::put_cancel;
 
 use super::endpoint::Endpoint;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tutti_settings::{Address, Config, NodeConfig};
+use tutti_configuration::{Address, Config, NodeConfig};
 use tutti_sql::catalog::NodeId;
 
 use super::tls::Connector;

@@ -7,7 +7,7 @@
 use std::fmt::Display;
 use std::io;
 
-use tutti_settings::Address;
+use tutti_configuration::Address;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;

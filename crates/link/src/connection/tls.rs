@@ -12,7 +12,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
 use tokio::net::TcpStream;
-use tutti_settings::{Address, NodeTls, SslMode};
+use tutti_configuration::{Address, NodeTls, SslMode};
 
 use crate::net::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
 use crate::net::stream::{Stream, TlsStream};

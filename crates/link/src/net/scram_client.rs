@@ -7,7 +7,7 @@
 
 use std::num::NonZeroU32;
 
-use tutti_settings::Secret;
+use tutti_configuration::Secret;
 
 use super::scram::{
     END_POINT, SCRAM_SHA_256, SCRAM_SHA_256_PLUS, ScramKeys, attribute, decode, encode,

@@ -10,7 +10,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 use tokio::net::TcpStream;
-use tutti_settings::{ClientTls, TlsVersion};
+use tutti_configuration::{ClientTls, TlsVersion};
 
 use super::certificate;
 use super::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};

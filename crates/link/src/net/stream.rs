@@ -15,7 +15,7 @@ use bytes::BytesMut;
 use rustls::Connection;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tutti_settings::Keepalive;
+use tutti_configuration::Keepalive;
 
 /// See the module's documentation.
 #[derive(Debug)]

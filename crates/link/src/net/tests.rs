@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use postgres_protocol::password::scram_sha_256;
-use tutti_settings::Secret;
+use tutti_configuration::Secret;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::nonce;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
-use tutti_settings::PoolConfig;
+use tutti_configuration::PoolConfig;
 use tutti_wire::error_fields::ErrorFields;
 
 /// The right to have a connection to each node.

@@ -237,7 +237,7 @@ impl Link {
         self.own_oids.clone().unwrap_or_else(|| self.surroundings.oids.oids())
     }
 
-    /// The connection, for writing, and for reading once [`Self::settle`] has returned.
+    /// The connection, for writing, and for reading once [`Self::catch_up`] has returned.
     pub fn connection(&mut self) -> &mut NodeConnection {
         &mut self.connection
     }
@@ -246,7 +246,7 @@ impl Link {
     /// one. False: that was not possible. Requires: nothing silent sets anything outside of
     /// transactions.
     pub async fn mend(&mut self) -> bool {
-        let ended = self.settle().await.is_ok() && self.ask("ROLLBACK").await.is_ok();
+        let ended = self.catch_up().await.is_ok() && self.ask("ROLLBACK").await.is_ok();
         self.spoiled &= !ended;
         ended
     }
@@ -425,7 +425,7 @@ impl Link {
     /// Appends the analysis of a statement, which locks the tables that it names, and then a check whether
     /// the transaction's snapshot is too old for these `relations`. What is appended next is the
     /// statement, by the extended protocol: if the check fails, the node skips it.
-    pub fn put_look(&mut self, sql: &str, types: &[u32], relations: &[u32]) {
+    pub fn put_age_check(&mut self, sql: &str, types: &[u32], relations: &[u32]) {
         self.begin();
         self.awaited = false;
         let oids: Vec<_> = relations.iter().map(u32::to_string).collect();
@@ -441,7 +441,7 @@ impl Link {
     }
 
     /// Whether such a check precedes what is appended next.
-    pub fn has_look(&self) -> bool {
+    pub fn has_age_check(&self) -> bool {
         self.unread.back() == Some(&Unread::Ahead)
     }
 
@@ -470,7 +470,7 @@ impl Link {
     /// If dropped half-way, the next call continues where it was.
     ///
     /// Errors: the connection is lost, or closed because BEGIN was refused; there is no further answer.
-    pub async fn settle(&mut self) -> Result<Option<NodeError>, NodeError> {
+    pub async fn catch_up(&mut self) -> Result<Option<NodeError>, NodeError> {
         if !self.unread.is_empty() {
             // What was to be sent with a statement that was never sent.
             self.connection.flush().await?;
@@ -520,7 +520,7 @@ impl Link {
     /// answer will find. Cancel-safe. Requires: what has been written is flushed.
     pub async fn wait_for(&mut self, tag: u8) -> Result<bool, NodeError> {
         if !self.unread.is_empty() {
-            self.settle_early().await?;
+            self.catch_up_early().await?;
         }
         loop {
             match self.connection.incoming().first().copied() {
@@ -539,9 +539,9 @@ impl Link {
     }
 
     /// Reads silent answers now; a refusal among them is kept for the next call of
-    /// [`Self::settle`].
-    pub async fn settle_early(&mut self) -> Result<(), NodeError> {
-        self.refused = self.settle().await?;
+    /// [`Self::catch_up`].
+    pub async fn catch_up_early(&mut self) -> Result<(), NodeError> {
+        self.refused = self.catch_up().await?;
         Ok(())
     }
 
@@ -555,7 +555,7 @@ impl Link {
         if std::mem::take(&mut self.awaited) {
             self.unread.push_back(Unread::Abandoned);
         }
-        self.settle_early().await
+        self.catch_up_early().await
     }
 
     /// Waits until the node has sent something that has not been consumed. Cancel-safe.
@@ -631,7 +631,7 @@ impl Link {
     /// Sends what is to be sent of the gateway's own, and reads its answer.
     async fn own_answer(&mut self) -> Result<Vec<Rows>, NodeError> {
         self.connection.flush().await?;
-        let refused_before = self.settle().await?;
+        let refused_before = self.catch_up().await?;
         let rows = self.connection.finish_query().await;
         // (Not [`Self::answered`]: the client's statement may be still to come.)
         self.awaited = false;
@@ -643,7 +643,7 @@ impl Link {
     ///
     /// Errors: the connection is lost.
     pub async fn finish_flight(&mut self) -> Result<(), NodeError> {
-        self.settle_early().await?;
+        self.catch_up_early().await?;
         match self.connection.finish_query().await {
             Err(error) if self.connection.is_broken() => Err(error),
             Ok(_) | Err(_) => {

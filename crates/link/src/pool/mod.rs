@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tutti_settings::PoolConfig;
+use tutti_configuration::PoolConfig;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::Residue;
 use tutti_wire::sqlstate;

@@ -102,7 +102,7 @@ impl Default for Known {
 
 impl Known {
     /// Whether the connection has the statement of this number, which counts as a use of it.
-    pub fn look(&mut self, number: u64) -> Lookup {
+    pub fn find(&mut self, number: u64) -> Lookup {
         self.0.get(&number).copied().unwrap_or(Lookup::Missing)
     }
 
@@ -169,12 +169,12 @@ mod tests {
         for number in 1..=KNOWN_MAX.get() as u64 {
             assert_eq!(known.add(number), None);
         }
-        assert_eq!(known.look(1), Lookup::There);
+        assert_eq!(known.find(1), Lookup::There);
         assert_eq!(known.add(1000), Some(2), "1 was used after it");
-        assert_eq!(known.look(2), Lookup::Missing);
+        assert_eq!(known.find(2), Lookup::Missing);
         known.doubt(1);
-        assert_eq!(known.look(1), Lookup::Unsure);
+        assert_eq!(known.find(1), Lookup::Unsure);
         known.clear();
-        assert_eq!(known.look(3), Lookup::Missing);
+        assert_eq!(known.find(3), Lookup::Missing);
     }
 }

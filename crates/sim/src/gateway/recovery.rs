@@ -170,7 +170,7 @@ impl Gateway {
                     Finished::Lost => Event::ParticipantLost(node),
                 }
             }
-            Effect::ListPrepared(node) => match self.look(gid, node).await {
+            Effect::ListPrepared(node) => match self.inspect(gid, node).await {
                 Ok(prepared) => Event::Listed { node, prepared },
                 Err(Lost) => Event::ParticipantLost(node),
             },
@@ -200,7 +200,7 @@ impl Gateway {
         }
     }
 
-    async fn look(&self, gid: &Gid, node: NodeId) -> Result<bool, Lost> {
+    async fn inspect(&self, gid: &Gid, node: NodeId) -> Result<bool, Lost> {
         let link = self.connect(node).await?;
         if !self.sim().has(Bug::LookDoesNotFence) {
             let given_up = self.with_node(node, |state| state.given_up.clone());

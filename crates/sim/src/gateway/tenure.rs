@@ -65,7 +65,7 @@ impl Gateway {
                 self.0.incarnation.set(incarnation);
                 self.tell_tenure(|it| async move { it.take_over().await });
             }
-            Effect::WatchLock => self.tell_tenure(|it| async move { it.watch_lock().await }),
+            Effect::WatchLock => self.tell_tenure(|it| async move { it.await_lock_event().await }),
             Effect::ReadNewest => self.tell_tenure(|it| async move {
                 it.read_newest().await.map_or(Event::HomeLost, Event::Newest)
             }),
@@ -137,7 +137,7 @@ impl Gateway {
     }
 
     /// Returns when the lock is lost, or with what node 1 knows after a while.
-    async fn watch_lock(&self) -> Event {
+    async fn await_lock_event(&self) -> Event {
         loop {
             self.sim().sleep(LOCK_INTERVAL).await;
             match self.read_newest().await {

@@ -188,7 +188,7 @@ impl Node {
     /// Reads a row: whose version it is, `None` the first.
     pub fn read(&mut self, sx: Sx, row: Row) -> Result<Option<Sx>, Refused> {
         let versions = self.rows[usize::from(row.0)].clone();
-        if self.is_watched(sx) {
+        if self.is_tracked(sx) {
             self.may_go_on(sx)?;
             self.lock(sx, usize::from(row.0));
             for (index, writer) in versions.committed.iter().copied().enumerate() {
@@ -245,7 +245,7 @@ impl Node {
 
     /// Searches all tickets.
     pub fn read_tickets(&mut self, sx: Sx) -> Result<(), Refused> {
-        if !self.is_watched(sx) {
+        if !self.is_tracked(sx) {
             return Ok(());
         }
         // The server checks whether it is doomed when it meets a row.
@@ -477,7 +477,7 @@ impl Node {
 
     /// Whether its reads are noted: not those of a transaction whose snapshot is known to be safe.
     /// `SerializationNeededForRead`.
-    fn is_watched(&mut self, sx: Sx) -> bool {
+    fn is_tracked(&mut self, sx: Sx) -> bool {
         if self.get(sx).is_safe && !self.get(sx).is_released {
             self.roll_back(sx);
             let sxact = self.at(sx);

@@ -109,8 +109,8 @@ impl World {
     }
 
     /// From now on the gateway does not reach the node: what is in flight may still arrive.
-    pub fn part(&mut self, gateway: GatewayId, node: NodeId) {
-        for id in self.network.part(gateway, node) {
+    pub fn partition(&mut self, gateway: GatewayId, node: NodeId) {
+        for id in self.network.partition(gateway, node) {
             self.break_connection(id);
         }
     }
@@ -132,9 +132,9 @@ impl World {
             Event::Wake(_) | Event::Fault(_) => (),
             Event::Knock(id) => {
                 let Some(end) = self.network.node_end(id) else { return };
-                let is_parted = self.network.is_parted(id);
+                let is_partitioned = self.network.is_partitioned(id);
                 let server = self.server(end.node);
-                let is_there = server.is_up && !is_parted;
+                let is_there = server.is_up && !is_partitioned;
                 let opened = is_there.then(|| (server.node.connect(), server.epoch));
                 if let Some((backend, epoch)) = opened {
                     self.network.accept(id, backend, epoch);

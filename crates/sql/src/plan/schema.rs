@@ -19,7 +19,7 @@ pub struct Ddl {
     /// IDENTITY): copies outside node 1 are disarmed again.
     pub touches_sequences: bool,
     /// Which nodes it is for.
-    pub scope: DdlScope,
+    pub scope: DdlNodes,
     /// It changes relations alone and what belongs to them: no function, type, operator or cast.
     pub of_relations: bool,
     /// It recomputes rows of a replicated table, which need not come out the same everywhere: the
@@ -32,7 +32,7 @@ pub struct Ddl {
 
 /// Which nodes a schema change is for.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub enum DdlScope {
+pub enum DdlNodes {
     /// All, alike: everything is on all nodes.
     #[default]
     AllNodes,

@@ -12,7 +12,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, Node, SelectStmt, SetOperation as SetKind, WithClause};
 
 use super::analysis::{
-    Analysis, Modification, ModificationKind, Output, Query, QueryId, SetOperation, Source, Spread,
+    Analysis, Modification, ModificationKind, Output, Query, QueryId, SetOperation, Source,
+    Whereabouts,
 };
 use super::context::Context;
 use super::names::Meaning;
@@ -272,7 +273,7 @@ impl<'a> Analyser<'a> {
             _ => None,
         });
         if let (NodeEnum::UpdateStmt(update), Some(relation)) = (statement, relation)
-            && let Spread::Hash { key, .. } = Spread::of(relation)
+            && let Whereabouts::Hash { key, .. } = Whereabouts::of(relation)
         {
             let name = &relation.columns[key].name;
             let assigns = |node: &Node| matches!(&node.node, Some(NodeEnum::ResTarget(target)) if target.name == *name);

@@ -29,7 +29,7 @@ pub(super) struct ColumnId {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source<'a> {
     /// A table, or a view that contains no distributed table.
-    Table { relation: &'a Arc<Relation>, spread: Spread },
+    Table { relation: &'a Arc<Relation>, spread: Whereabouts },
     /// A subquery or a CTE that does not refer to itself.
     Query(QueryId),
     /// A function, a relation that only node 1 knows, a recursive CTE.
@@ -38,7 +38,7 @@ pub(super) enum Source<'a> {
 
 /// Where the rows of a table are, for the purpose of planning.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Spread {
+pub(super) enum Whereabouts {
     /// By hash of column `key`.
     Hash { key: usize, map: MapId },
     /// Anywhere.
@@ -49,7 +49,7 @@ pub(super) enum Spread {
     Home,
 }
 
-impl Spread {
+impl Whereabouts {
     pub(super) fn of(relation: &Relation) -> Self {
         match relation.placement {
             Placement::Hash { key, map, .. } => Self::Hash { key, map },
@@ -80,11 +80,11 @@ pub(super) struct Item<'a> {
 
 impl<'a> Item<'a> {
     /// The table with distributed rows, if it is one.
-    pub(super) fn distributed(&self) -> Option<(&'a Arc<Relation>, Spread)> {
+    pub(super) fn distributed(&self) -> Option<(&'a Arc<Relation>, Whereabouts)> {
         match self.source {
             Source::Table {
                 relation,
-                spread: spread @ (Spread::Hash { .. } | Spread::RoundRobin),
+                spread: spread @ (Whereabouts::Hash { .. } | Whereabouts::RoundRobin),
             } => Some((relation, spread)),
             _ => None,
         }
@@ -93,7 +93,9 @@ impl<'a> Item<'a> {
     /// The relation that node 1 has whole, if it is one.
     pub(super) fn whole_on_node_1(&self) -> Option<&'a Arc<Relation>> {
         match self.source {
-            Source::Table { relation, spread: Spread::Replicated | Spread::Home } => Some(relation),
+            Source::Table { relation, spread: Whereabouts::Replicated | Whereabouts::Home } => {
+                Some(relation)
+            }
             _ => None,
         }
     }
@@ -101,7 +103,7 @@ impl<'a> Item<'a> {
     /// The replicated table, if it is one.
     pub(super) fn replicated(&self) -> Option<&'a Arc<Relation>> {
         match self.source {
-            Source::Table { relation, spread: Spread::Replicated } => Some(relation),
+            Source::Table { relation, spread: Whereabouts::Replicated } => Some(relation),
             _ => None,
         }
     }
@@ -276,7 +278,9 @@ pub(super) struct Analysis<'a> {
 
 impl<'a> Analysis<'a> {
     /// The items with distributed rows.
-    pub(super) fn distributed(&self) -> impl Iterator<Item = (ItemId, &'a Arc<Relation>, Spread)> {
+    pub(super) fn distributed(
+        &self,
+    ) -> impl Iterator<Item = (ItemId, &'a Arc<Relation>, Whereabouts)> {
         self.items.iter().enumerate().filter_map(|(id, item)| {
             let (relation, spread) = item.distributed()?;
             Some((id, relation, spread))

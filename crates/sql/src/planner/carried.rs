@@ -341,7 +341,7 @@ pub(super) fn may_be_late(statement: &Statement, counts_as: CountsAs) -> bool {
 
 /// What was planned for a write as if its target were distributed by hash: only what goes to the rows' homes
 /// may be done so, for the other nodes have copies of the same rows.
-pub(super) fn settle(
+pub(super) fn confine(
     planned: &mut Planned,
     statement: &Statement,
     counts_as: CountsAs,
@@ -351,10 +351,10 @@ pub(super) fn settle(
     }
     let inserts =
         matches!(explained(&statement.tree), NodeEnum::InsertStmt(_) | NodeEnum::CopyStmt(_));
-    settle_plan(planned, inserts)
+    confine_plan(planned, inserts)
 }
 
-fn settle_plan(planned: &mut Planned, inserts: bool) -> Result<(), Refusal> {
+fn confine_plan(planned: &mut Planned, inserts: bool) -> Result<(), Refusal> {
     let refused = || {
         Refusal::unsupported(
             "this write to an asynchronously replicated table does not say which rows' homes it is for",
@@ -369,7 +369,7 @@ fn settle_plan(planned: &mut Planned, inserts: bool) -> Result<(), Refusal> {
         // Of none it would be any node's.
         DataPlan::One { node: NodeChoice::Pinned(pins), otherwise, .. } if !pins.is_empty() => {
             if let Some(otherwise) = otherwise
-                && settle_plan(otherwise, inserts).is_err()
+                && confine_plan(otherwise, inserts).is_err()
             {
                 otherwise.plan = Plan::Data(DataPlan::Refused(Box::new(refused())));
                 otherwise.unseen = None;
@@ -379,7 +379,7 @@ fn settle_plan(planned: &mut Planned, inserts: bool) -> Result<(), Refusal> {
         DataPlan::Insert(_) | DataPlan::CopyFrom(_) if inserts => Ok(()),
         // Rows of a table that has the same map: each node inserts those whose home it is.
         DataPlan::Scatter { .. } if inserts => Ok(()),
-        DataPlan::Explain(explain) => settle_plan(&mut explain.of, inserts),
+        DataPlan::Explain(explain) => confine_plan(&mut explain.of, inserts),
         DataPlan::CopyTo(copy) if matches!(&copy.plan, CopyToPlan::One(NodeChoice::Pinned(pins), _) if !pins.is_empty()) => {
             Ok(())
         }

@@ -10,8 +10,8 @@ mod alter_table;
 mod create_table;
 mod extent;
 mod materialized_view;
+mod nodes;
 mod refused;
-mod scope;
 mod temporary;
 
 use pg_query::NodeEnum;
@@ -26,7 +26,7 @@ use super::context::Context;
 use crate::plan::{Ddl, Plan, Planned, SchemaPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-use scope::everywhere;
+use nodes::everywhere;
 
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
@@ -34,7 +34,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     // A temporary object may hide other tables from the next statement on, which is noted before.
     let is_temporary = temporary::concerns_only_temporary(tree, context);
     if !matches!(is_temporary, Ok(true))
-        && let Some(planned) = scope::on_node_1_alone(statement, context)
+        && let Some(planned) = nodes::on_node_1_alone(statement, context)
     {
         return Ok(planned);
     }
@@ -44,7 +44,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     if let NodeEnum::DropStmt(drop) = tree
         && drop.concurrent
     {
-        return Ok(scope::drop_concurrently(drop));
+        return Ok(nodes::drop_concurrently(drop));
     }
     if is_temporary? {
         if statement.distribute_by.is_some() {
@@ -79,7 +79,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             ..Ddl::default()
         })),
     }?;
-    scope::with_scope(planned, statement, context)
+    nodes::with_nodes(planned, statement, context)
 }
 
 fn may_drop(tree: &NodeEnum) -> bool {

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::closure::Reach;
 use crate::plan::{
-    Access, DataPlan, Ddl, DdlScope, NodeChoice, Plan, Planned, Residue, SchemaPlan,
+    Access, DataPlan, Ddl, DdlNodes, NodeChoice, Plan, Planned, Residue, SchemaPlan,
 };
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -35,7 +35,7 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
         return plan_known(statement, context);
     };
     let mut planned = plan_known(statement, &Context { catalog: &catalog, ..*context })?;
-    carried::settle(&mut planned, statement, counts_as)?;
+    carried::confine(&mut planned, statement, counts_as)?;
     planned.may_be_late = carried::may_be_late(statement, counts_as);
     Ok(planned)
 }
@@ -44,7 +44,7 @@ pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Ref
 fn plan_known(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let (mut planned, reach) = plan_with_reach(statement, context)?;
     if !planned.unasked && ddl::is_of_relations(&statement.tree, &reach, context) {
-        settle_relations(&mut planned, statement, context);
+        track_relations(&mut planned, statement, context);
     }
     if !planned.unasked && !context.catalog.is_solo() {
         let views = Known::default();
@@ -65,7 +65,7 @@ fn plan_with_reach(
     let views = Known::default();
     let context = &Context { opaque, views: Some(&views), ..*context };
     let mut planned = choose(statement, context)?;
-    unseen::settle(&mut planned, statement, &reach, context)?;
+    unseen::account(&mut planned, statement, &reach, context)?;
     planned.residue = residue::residue(&statement.tree, &reach, context);
     planned.session_names = session_names::session_names(statement);
     row_security::note_views(&mut planned, &statement.tree, context);
@@ -82,7 +82,7 @@ fn plan_with_reach(
 }
 
 /// The plan of a schema change of relations alone: the executor asks what these have become.
-fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Context<'_>) {
+fn track_relations(planned: &mut Planned, statement: &Statement, context: &Context<'_>) {
     match &mut planned.plan {
         Plan::Schema(SchemaPlan::Ddl(ddl)) => ddl.of_relations = true,
         Plan::Schema(SchemaPlan::CreateTableAs { ddl, .. }) => {
@@ -94,7 +94,7 @@ fn settle_relations(planned: &mut Planned, statement: &Statement, context: &Cont
             access: Access::Write,
             otherwise: None,
         }) if !context.catalog.is_solo() => {
-            let scope = DdlScope::HomeAsItIs;
+            let scope = DdlNodes::HomeAsItIs;
             planned.plan =
                 Plan::Schema(SchemaPlan::Ddl(Ddl { of_relations: true, scope, ..Ddl::default() }));
         }

@@ -4,7 +4,7 @@
 //! Never: chooses a plan.
 //! Start reading at [`home_reason`] and [`all_pins`].
 
-use super::analysis::{Analysis, Spread};
+use super::analysis::{Analysis, Whereabouts};
 use super::pins::Facts;
 use crate::plan::{Access, Pin};
 
@@ -43,7 +43,7 @@ pub(super) fn pinned_reason(analysis: &Analysis<'_>, values: usize) -> String {
     let mut tables = 0;
     for (_, relation, spread) in analysis.distributed() {
         tables += 1;
-        if let Spread::Hash { key, .. } = spread {
+        if let Whereabouts::Hash { key, .. } = spread {
             let key = relation.columns[key].name.as_str();
             if !keys.contains(&key) {
                 keys.push(key);
@@ -63,7 +63,7 @@ pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
     let facts = Facts::from_values(analysis);
     analysis.distributed().find(|(item, ..)| facts.pins_of(*item).is_none()).map(
         |(_, relation, spread)| match spread {
-            Spread::Hash { key, .. } => format!(
+            Whereabouts::Hash { key, .. } => format!(
                 "{} is not pinned: no usable equality on its distribution key {}",
                 relation.name, relation.columns[key].name
             ),

@@ -78,7 +78,7 @@ pub(super) fn of(
     if !alike.reads_alike(&select.from_clause, select.where_clause.as_deref()) {
         return Ok(None);
     }
-    let mut parts = Parts {
+    let mut parts = PartialColumns {
         analysis,
         context,
         alike,
@@ -96,14 +96,14 @@ pub(super) fn of(
 }
 
 /// A column of what each node says.
-struct Part {
+struct PartialColumn {
     /// Its expression on the node.
     text: String,
     /// The type that it must have, if only with one the parts can be put together.
     expected: Option<u32>,
 }
 
-struct Parts<'p, 'a> {
+struct PartialColumns<'p, 'a> {
     analysis: &'p Analysis<'a>,
     context: &'p Context<'a>,
     alike: Alike<'p, 'a>,
@@ -113,7 +113,7 @@ struct Parts<'p, 'a> {
     kinds: Vec<(Discriminant<NodeEnum>, usize)>,
     /// What their values are declared to be, where that says more than the type.
     declared: Vec<Option<String>>,
-    columns: Vec<Part>,
+    columns: Vec<PartialColumn>,
     /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
     conditions: Vec<String>,
 }
@@ -137,7 +137,7 @@ fn putting(name: &str) -> Option<Putting> {
     })
 }
 
-impl Parts<'_, '_> {
+impl PartialColumns<'_, '_> {
     /// The final query's clauses, over the columns; `None` if the query cannot be split.
     fn split(&mut self, select: &SelectStmt) -> Result<Option<SelectStmt>, Refusal> {
         for group in &select.group_clause {
@@ -153,7 +153,7 @@ impl Parts<'_, '_> {
                 let kind = group.node.as_ref().map(std::mem::discriminant);
                 self.kinds.extend(kind.map(|kind| (kind, size(group))));
                 let text = on_node(group)?;
-                self.columns.push(Part { text, expected: None });
+                self.columns.push(PartialColumn { text, expected: None });
             }
         }
         let mut outer = SelectStmt {
@@ -283,7 +283,7 @@ impl Parts<'_, '_> {
     fn compared(&self, node: &Node) -> Option<String> {
         let mut copy = node.clone();
         match self.name_columns(&mut copy) {
-            // Parts of expressions that are none themselves have no text.
+            // PartialColumns of expressions that are none themselves have no text.
             true => deparse_expression(&copy).ok(),
             false => None,
         }
@@ -461,7 +461,7 @@ impl Parts<'_, '_> {
         let found = self.columns.iter().skip(self.groups.len()).position(|it| it.text == text);
         let place = found.map_or_else(
             || {
-                self.columns.push(Part { text, expected });
+                self.columns.push(PartialColumn { text, expected });
                 self.columns.len()
             },
             |found| self.groups.len() + found + 1,
@@ -582,7 +582,7 @@ fn wider(one: u32, other: u32) -> Option<u32> {
 }
 
 /// A value as text that any session reads alike. (`text` of these is what they are written as.)
-fn travelling(place: usize, column: &Part) -> String {
+fn travelling(place: usize, column: &PartialColumn) -> String {
     if column.expected.is_some() {
         return format!("tutti_f.c{place}::pg_catalog.text");
     }

@@ -10,7 +10,9 @@
 
 use std::borrow::Cow;
 
-use super::analysis::{Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Spread, Value};
+use super::analysis::{
+    Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Value, Whereabouts,
+};
 use crate::catalog::{Catalog, MapId, NodeId, Placement, Relation};
 use crate::hash::{Bucket, KeyType};
 use crate::plan::{KeyValue, Pin};
@@ -41,7 +43,7 @@ impl<'s, 'a> Facts<'s, 'a> {
                 facts.learn(*column, Fact::OneOf(index));
             }
         }
-        facts.spread();
+        facts.propagate();
         facts
     }
 
@@ -49,11 +51,11 @@ impl<'s, 'a> Facts<'s, 'a> {
     pub(super) fn from_bases(analysis: &'s Analysis<'a>, bases: &[ItemId]) -> Self {
         let mut facts = Self { analysis, known: Vec::new() };
         for &item in bases {
-            if let Some((_, Spread::Hash { key, map })) = analysis.items[item].distributed() {
+            if let Some((_, Whereabouts::Hash { key, map })) = analysis.items[item].distributed() {
                 facts.learn(ColumnId { item, column: key }, Fact::Local(map));
             }
         }
-        facts.spread();
+        facts.propagate();
         facts
     }
 
@@ -104,7 +106,7 @@ impl<'s, 'a> Facts<'s, 'a> {
     }
 
     /// Carries facts along equalities until nothing new is learnt.
-    fn spread(&mut self) {
+    fn propagate(&mut self) {
         let analysis = self.analysis;
         let mut learnt = !self.known.is_empty();
         while learnt {
@@ -157,7 +159,7 @@ impl<'s, 'a> Facts<'s, 'a> {
     /// The values that a table's key is pinned to; `None` if it is not.
     pub(super) fn pins_of(&self, item: ItemId) -> Option<Vec<Pin>> {
         let (relation, spread) = self.analysis.items[item].distributed()?;
-        let Spread::Hash { key, .. } = spread else { return None };
+        let Whereabouts::Hash { key, .. } = spread else { return None };
         match self.of(ColumnId { item, column: key })? {
             Fact::OneOf(index) => match &self.analysis.constraints[index] {
                 Constraint::OneOf { values, .. } => {
@@ -172,7 +174,7 @@ impl<'s, 'a> Facts<'s, 'a> {
     /// Whether only the node's own rows of a table matter.
     pub(super) fn is_local(&self, item: ItemId) -> bool {
         match self.analysis.items[item].distributed() {
-            Some((_, Spread::Hash { key, map })) => {
+            Some((_, Whereabouts::Hash { key, map })) => {
                 self.of(ColumnId { item, column: key }) == Some(Fact::Local(map))
             }
             _ => false,

@@ -8,7 +8,7 @@
 //! of the base table only that node's rows of every other distributed table matter (`pins.rs`), each
 //! node computes its part alone.
 
-use super::analysis::{Analysis, ColumnId, ItemId, Query, QueryId, Source, Spread};
+use super::analysis::{Analysis, ColumnId, ItemId, Query, QueryId, Source, Whereabouts};
 use super::pins::Facts;
 
 /// More choices of base tables than this are not tried; UNION ALL multiplies them.
@@ -40,7 +40,9 @@ pub(super) fn obstacle_before_grouping(analysis: &Analysis<'_>) -> Option<String
     let level = &analysis.queries[0];
     let linear = level.items.iter().filter(|item| analysis.items[**item].linear);
     let mut choices = linear.flat_map(|&item| match analysis.items[item].source {
-        Source::Table { spread: Spread::Hash { .. } | Spread::RoundRobin, .. } => vec![vec![item]],
+        Source::Table { spread: Whereabouts::Hash { .. } | Whereabouts::RoundRobin, .. } => {
+            vec![vec![item]]
+        }
         Source::Query(inner) => bases(analysis, inner),
         Source::Table { .. } | Source::Opaque => Vec::new(),
     });
@@ -127,7 +129,7 @@ fn bases(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
         }
         match analysis.items[item].source {
             Source::Table { spread, .. } if keeps_groups_apart(of, item, spread) => {
-                if matches!(spread, Spread::Hash { .. } | Spread::RoundRobin) {
+                if matches!(spread, Whereabouts::Hash { .. } | Whereabouts::RoundRobin) {
                     choices.push(vec![item]);
                 }
             }
@@ -141,9 +143,9 @@ fn bases(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
 }
 
 /// No group and no set of duplicates has rows of the table on two nodes.
-fn keeps_groups_apart(query: &Query<'_>, item: ItemId, spread: Spread) -> bool {
+fn keeps_groups_apart(query: &Query<'_>, item: ItemId, spread: Whereabouts) -> bool {
     let key = match spread {
-        Spread::Hash { key, .. } => Some(ColumnId { item, column: key }),
+        Whereabouts::Hash { key, .. } => Some(ColumnId { item, column: key }),
         _ => None,
     };
     let groups = !query.has_grouping || key.is_some_and(|key| query.group_columns.contains(&key));

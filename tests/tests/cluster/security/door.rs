@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use tutti_configuration::Limits;
 use tutti_gateway::Config;
-use tutti_settings::Limits;
 use tutti_tests::client::{Client, SILENCE_LIMIT};
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;

@@ -14,9 +14,9 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 use tempfile::TempDir;
+use tutti_configuration::{ClientTls, NodeTls, SslMode, TlsVersion};
 use tutti_embed::Cluster;
 use tutti_gateway::Config;
-use tutti_settings::{ClientTls, NodeTls, SslMode, TlsVersion};
 use tutti_tests::client::Client;
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::servers;

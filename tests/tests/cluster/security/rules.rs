@@ -1,8 +1,8 @@
 //! Rules: the first that matches decides, and certificates of clients.
 
 use anyhow::Result;
+use tutti_configuration::Rule;
 use tutti_gateway::Config;
-use tutti_settings::Rule;
 
 use super::clients::{assert_refused, psql};
 use super::place::{Authority, OWN_PASSWORD, Place};

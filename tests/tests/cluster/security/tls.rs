@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use tutti_configuration::SslMode;
 use tutti_gateway::{Config, init};
-use tutti_settings::SslMode;
 use tutti_tests::client::SILENCE_LIMIT;
 use tutti_tests::process::{self, GatewayProcess};
 

@@ -1,7 +1,7 @@
 //! Copies of asynchronously replicated tables, which may differ as long as rows are on their way.
 //!
 //! Owns: waiting for these, and what is certain all the same. Never: counts a row.
-//! Start reading at [`Look::may_be_late`].
+//! Start reading at [`Comparison::may_be_late`].
 //!
 //! Copies that differ at one moment prove nothing. If all that was written before it has arrived, and at the next
 //! moment they differ in the same way, then nothing was on its way that could have made them alike.
@@ -9,11 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use tutti_configuration::Config;
 use tutti_link::connection::{Durability, Endpoint, open_own};
-use tutti_settings::Config;
 use tutti_sql::catalog::NodeId;
 
-use super::{Look, Seen, Sums, shown};
+use super::{Comparison, Seen, Sums, shown};
 use crate::audit::Report;
 use crate::audit::moment::{Moment, Name};
 use crate::carrying::Carriers;
@@ -22,7 +22,7 @@ use crate::error::GatewayError;
 /// How long rows are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-impl Look<'_> {
+impl Comparison<'_> {
     /// Whether copies that differ may do so because rows are late. Remembers how they differ.
     pub(super) fn may_be_late(
         &mut self,

@@ -2,7 +2,7 @@
 //!
 //! Owns: COPY … TO STDOUT, line by line, and what is made of the lines.
 //! Never: keeps more than some sums, and the lines of a few groups.
-//! Start reading at [`Look::tell_difference`].
+//! Start reading at [`Comparison::tell_difference`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -15,15 +15,15 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::put_query;
 
-use super::{Look, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
+use super::{Comparison, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
 use crate::audit::moment::Name;
 use crate::audit::{Finding, Kind, Report};
 use crate::error::in_full;
 
 /// How often it is checked whether a session waits for what is being read.
-const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-impl Look<'_> {
+impl Comparison<'_> {
     pub(super) async fn tell_difference(
         &mut self,
         name: &Name,
@@ -278,7 +278,7 @@ struct Yields<'a> {
 }
 
 impl Yields<'_> {
-    async fn look(&mut self) -> Result<(), NodeError> {
+    async fn poll(&mut self) -> Result<(), NodeError> {
         let Self { oid, reader, .. } = self;
         let sql = format!(
             "SELECT pg_catalog.pg_cancel_backend({reader}) WHERE EXISTS (SELECT FROM pg_catalog.pg_locks
@@ -301,8 +301,8 @@ async fn copy_out(
     let mut refused = None;
     let mut looked = Instant::now();
     loop {
-        if LOOK_INTERVAL < looked.elapsed() {
-            yields.look().await?;
+        if POLL_INTERVAL < looked.elapsed() {
+            yields.poll().await?;
             looked = Instant::now();
         }
         let frame: Frame = connection.next_frame().await?;

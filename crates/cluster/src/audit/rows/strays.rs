@@ -1,19 +1,19 @@
 //! Rows that are on a node which does not own them, by their keys; and keys that exist twice.
 //!
 //! Owns: what is reported of them. Never: plans a query over a table whose planning may run code of users'.
-//! Start reading at [`Look::tell_strays`].
+//! Start reading at [`Comparison::tell_strays`].
 
 use std::collections::BTreeMap;
 
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 
-use super::{Look, NAMED, Uncounted, bucket_sql, shown, sql_name};
+use super::{Comparison, NAMED, Uncounted, bucket_sql, shown, sql_name};
 use crate::audit::moment::Name;
 use crate::audit::{Finding, Kind, Report};
 use crate::catalog::Answer;
 use crate::error::GatewayError;
 
-impl Look<'_> {
+impl Comparison<'_> {
     pub(super) async fn tell_strays(
         &mut self,
         name: &Name,

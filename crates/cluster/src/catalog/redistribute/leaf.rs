@@ -8,7 +8,7 @@ use tutti_link::connection::NodeConnection;
 use tutti_link::seals::{Seals, digest};
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 
-use super::super::placement::{PlacementKind, message_of_parts};
+use super::super::placement::{PlacementKind, sealed_message};
 use super::super::rows::Answer;
 use super::travel::Travel;
 use crate::error::GatewayError;
@@ -129,7 +129,7 @@ WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid 
         seals: &Seals,
     ) -> Result<(), GatewayError> {
         let Self { schema, table, .. } = self;
-        let message = message_of_parts("as owner", &[schema, table, statement, &digest(rows)]);
+        let message = sealed_message("as owner", &[schema, table, statement, &digest(rows)]);
         let seal = seals.seal(connection, &message).await?;
         // The code of the table has the search path of the session.
         let sql = format!(

@@ -103,7 +103,7 @@ impl Session {
             // Where code of a type judges them, that is asked what it has touched, when it is executed.
             let run_no_code = |types| refuse_types(types, &self.tx.catalog, &self.tx.scope).is_ok();
             let may_be_judged = !values::are_surely_valid(types, arguments) && run_no_code(types);
-            if may_be_judged && !self.is_described_apart(&planned) {
+            if may_be_judged && !self.is_described_separately(&planned) {
                 self.bind_for_refusal(frame, &name, &portal).await?;
                 checked_by_node = true;
             }

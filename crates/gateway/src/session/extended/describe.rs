@@ -52,8 +52,8 @@ impl Session {
             return Ok(());
         }
         self.tx.activity.note_analysis(planned.concerns.as_ref());
-        if self.is_described_apart(&planned) {
-            self.check_apart(&name).await?;
+        if self.is_described_separately(&planned) {
+            self.check_separately(&name).await?;
             self.describe_anew(&name).await?;
             let statement = self.statement(&name)?;
             let (types, columns) = (statement.types.clone(), statement.columns.clone());
@@ -108,13 +108,13 @@ impl Session {
 
     /// Whether a statement's analysis must leave no lock in the transaction: its plan takes stronger ones. (That ends
     /// an unnamed portal, which matters more than a deadlock that may not be.)
-    pub(super) fn is_described_apart(&self, planned: &Planned) -> bool {
+    pub(super) fn is_described_separately(&self, planned: &Planned) -> bool {
         let has_unnamed = matches!(self.tx.portals.get(""), Some(Portal::Node { .. }));
         self.tx.transaction.is_open() && !has_unnamed && !planned.plan.written_in_steps().is_empty()
     }
 
     /// Lets node 1 analyse such a statement, whose Parse is due if no node has seen it.
-    pub(super) async fn check_apart(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) async fn check_separately(&mut self, name: &str) -> Result<(), Failure> {
         let is_due = self.pipeline.unchecked.take_if(|unchecked| unchecked == name).is_some();
         if let Err(failure) = self.describe_silently(name).await {
             let is_stopped = self.tx.activity.is_overtaken()
@@ -194,8 +194,8 @@ impl Session {
         let (types, parsed) = (statement.types.clone(), statement.statement.clone());
         let Some(parsed) = parsed else { return Ok(()) };
         let planned = self.plan_of(name)?;
-        let (types, columns) = match self.is_described_apart(&planned) {
-            true => self.executor().describe_text_apart(&parsed.text, &types).await?,
+        let (types, columns) = match self.is_described_separately(&planned) {
+            true => self.executor().describe_text_separately(&parsed.text, &types).await?,
             false => self.executor().describe_text(&parsed.text, &types).await?,
         };
         let version = self.schema_version();

@@ -75,7 +75,7 @@ impl Session {
             if self.has_sent_nothing() {
                 let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
                 self.begin_statement(text.as_deref().unwrap_or_default()).await?;
-            } else if !self.tx.must_look_at_scope() {
+            } else if !self.tx.must_refresh_scope() {
                 self.tx.begin_in_sight(Waits::AskingNobody).await?;
             }
         }
@@ -85,8 +85,8 @@ impl Session {
             return Ok(());
         }
         self.tx.activity.note_analysis(planned.concerns.as_ref());
-        if self.is_described_apart(&planned) {
-            return Box::pin(self.check_apart(&name)).await;
+        if self.is_described_separately(&planned) {
+            return Box::pin(self.check_separately(&name)).await;
         }
         let node = self.describing_node(&name)?;
         self.send_parse(node, &name, true).await?;
@@ -140,7 +140,7 @@ impl Session {
             None => Lookup::Missing,
             // Code that has run there may have replaced it.
             Some(_) if may_be_replaced => Lookup::Unsure,
-            Some(number) => link.known.look(number),
+            Some(number) => link.known.find(number),
         };
         if known == Lookup::There {
             if due {
@@ -201,7 +201,7 @@ impl Session {
         let (parsed, types) = (statement.statement.clone(), statement.types_given.clone());
         let Some(parsed) = parsed else { return Ok(()) };
         let link = self.tx.enlist(node, Access::Read).await?;
-        if link.known.look(number) != Lookup::Missing {
+        if link.known.find(number) != Lookup::Missing {
             return Ok(());
         }
         let types = link.types_here(&types);
@@ -214,7 +214,7 @@ impl Session {
         put_parse(out, &name_of(number), &parsed.text, &types);
         put_sync(out);
         link.connection().flush().await?;
-        let refused_before = link.settle().await?;
+        let refused_before = link.catch_up().await?;
         let answer = link.connection().finish_query().await;
         link.answered();
         if answer.is_err() {

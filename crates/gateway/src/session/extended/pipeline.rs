@@ -335,7 +335,7 @@ impl Session {
         if patience == Patience::WhatIsThere && link.has_unread() {
             return Ok(false);
         }
-        if let Some(refused) = link.settle().await? {
+        if let Some(refused) = link.catch_up().await? {
             return Err(refused.into());
         }
         loop {

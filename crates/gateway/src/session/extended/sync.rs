@@ -83,7 +83,7 @@ impl Session {
         self.pipeline.in_progress = None;
         if self.tx.transaction.mode == Mode::None {
             self.tx.portals.clear();
-            self.tx.settle_cursors(!failed);
+            self.tx.conclude_cursors(!failed);
         }
         self.client.put_ready(self.tx.transaction.status());
         self.client.flush().await
@@ -175,7 +175,7 @@ impl Session {
     pub(super) async fn read_ready(&mut self, node: NodeId) -> Result<(), Failure> {
         let Some(link) = self.tx.links.get_mut(&node) else { return Ok(()) };
         // A BEGIN that was sent silently has a ReadyForQuery of its own, which comes first.
-        let mut refused = match link.settle().await? {
+        let mut refused = match link.catch_up().await? {
             Some(NodeError::Refused(fields)) => Refused(Some(*fields)),
             Some(error) => return Err(error.into()),
             None => Refused::default(),

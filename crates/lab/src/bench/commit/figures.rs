@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::load::Load;
 use super::measured::{Measured, Who};
-use crate::bench::spread::Spread;
+use crate::bench::median::Median;
 
 /// One measurement of some clients: of what, how, when, and its figures.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -50,16 +50,16 @@ impl Figures {
     }
 
     /// A figure over the rounds; a round that lacks what it needs does not count.
-    pub(super) fn over_rounds(&self, figure: impl Fn(u32) -> Option<f64>) -> Option<Spread> {
+    pub(super) fn over_rounds(&self, figure: impl Fn(u32) -> Option<f64>) -> Option<Median> {
         let rounds: BTreeSet<u32> = self.records.iter().map(|record| record.round).collect();
-        Spread::of(rounds.into_iter().filter_map(figure))
+        Median::of(rounds.into_iter().filter_map(figure))
     }
 
     /// How many per second in one way there are for each in the other, over the rounds.
     ///
     /// Divided round by round, because what disturbs the machine lasts longer than the two
     /// measurements of a round, and so disturbs both alike.
-    pub(super) fn ratio(&self, one: Which, other: Which) -> Option<Spread> {
+    pub(super) fn ratio(&self, one: Which, other: Which) -> Option<Median> {
         self.over_rounds(|round| Some(self.at(round, one)?.per_s / self.at(round, other)?.per_s))
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::target::{Load, Target};
-use crate::bench::spread::Spread;
+use crate::bench::median::Median;
 
 /// One measurement: what, when, and its figures.
 #[derive(Clone, Debug, Serialize)]
@@ -85,9 +85,9 @@ impl Figures {
         load: Load,
         target: &Target,
         figure: impl Fn(&Measured) -> Option<f64>,
-    ) -> Option<Spread> {
+    ) -> Option<Median> {
         let of = |record: &&Record| record.load == load && record.target == *target;
-        Spread::of(self.records.iter().filter(of).filter_map(|of| figure(&of.measured)))
+        Median::of(self.records.iter().filter(of).filter_map(|of| figure(&of.measured)))
     }
 
     /// A figure of one target for each of another's.
@@ -100,10 +100,10 @@ impl Figures {
         one: &Target,
         other: &Target,
         figure: impl Fn(&Measured) -> Option<f64>,
-    ) -> Option<Spread> {
+    ) -> Option<Median> {
         let rounds: BTreeSet<u32> = self.records.iter().map(|record| record.round).collect();
         let at = |round, target| figure(self.at(round, load, target)?);
-        Spread::of(rounds.into_iter().filter_map(|round| Some(at(round, one)? / at(round, other)?)))
+        Median::of(rounds.into_iter().filter_map(|round| Some(at(round, one)? / at(round, other)?)))
     }
 
     fn at(&self, round: u32, load: Load, target: &Target) -> Option<&Measured> {

@@ -19,7 +19,7 @@ use tutti_lab::client;
 /// Connections that are opened at the same time.
 const AT_ONCE: u32 = 50;
 /// What is not in use for so long will not be cleaned up soon either.
-const SETTLE: Duration = Duration::from_secs(1);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
 /// File descriptors that we and the processes we start need besides those of clients.
 const FILES_BESIDES: u64 = 1_000;
 
@@ -49,7 +49,7 @@ pub(super) async fn measure(front: &Front, clients: u32) -> anyhow::Result<Optio
     let url = front.url(Protocol::Simple);
     // What the first client of all brings in is not of each.
     let first = one_query(url.clone(), 1).await?;
-    sleep(SETTLE).await;
+    sleep(IDLE_AFTER).await;
     let before_bytes = process.resident_bytes()?;
     let mut held: Vec<Client> = Vec::new();
     let mut refusal = None;
@@ -66,11 +66,11 @@ pub(super) async fn measure(front: &Front, clients: u32) -> anyhow::Result<Optio
             }
         }
     }
-    sleep(SETTLE).await;
+    sleep(IDLE_AFTER).await;
     let with_bytes = process.resident_bytes()?;
     let opened = held.len() as u32;
     drop((first, held));
-    sleep(SETTLE).await;
+    sleep(IDLE_AFTER).await;
     let after_bytes = process.resident_bytes()?;
     Ok(Some(Idle {
         target: front.target.clone(),

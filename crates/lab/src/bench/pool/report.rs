@@ -9,7 +9,7 @@ use super::place::Place;
 use super::plan::Plan;
 use super::target::{Load, Protocol, Script, Target, name};
 use crate::bench::aim::{Aim, Limit};
-use crate::bench::spread::Spread;
+use crate::bench::median::Median;
 use tutti_lab::table::layout;
 
 /// From so many clients on, the gateway is to do what PgBouncer does.
@@ -188,7 +188,7 @@ fn all_aims(plan: &Plan, figures: &Figures) -> Vec<Aim> {
         aims.push(Aim {
             says: format!("kB of an idle client, {target}"),
             limit: Limit::AtMost(IDLE_KB_MAX),
-            found: Spread::of(of_it.filter_map(Idle::bytes_per_client).map(|each| each / 1_000.0)),
+            found: Median::of(of_it.filter_map(Idle::bytes_per_client).map(|each| each / 1_000.0)),
         });
     }
     aims

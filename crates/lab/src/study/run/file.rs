@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::ground::{Component, Distances, Fault, FaultKind, System};
 use crate::study::transfer::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
+use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::lahman::Placement;
 use tutti_lab::workload::shop::{Commit, Data, Size};
-use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcw;
 use tutti_lab::workload::ycsb::Mix;
 
@@ -37,19 +37,19 @@ const DATA_BYTES_MAX: u32 = 1_000_000;
 pub(super) struct RunFile {
     /// For the page.
     pub title: String,
-    system: SystemPart,
+    system: SystemSection,
     #[serde(default)]
-    distances: DistancesPart,
-    pub workload: WorkloadPart,
-    pub load: LoadPart,
+    distances: DistancesSection,
+    pub workload: WorkloadSection,
+    pub load: LoadSection,
     #[serde(default)]
-    faults: Vec<FaultPart>,
+    faults: Vec<FaultSection>,
 }
 
 /// What goes wrong in each run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
-struct FaultPart {
+struct FaultSection {
     kind: FaultName,
     /// A server by its number. With neither it is what clients connect to.
     node: Option<u16>,
@@ -71,7 +71,7 @@ enum FaultName {
     Silence,
 }
 
-impl FaultPart {
+impl FaultSection {
     fn kind(&self) -> FaultKind {
         match self.kind {
             FaultName::Kill => FaultKind::Kill,
@@ -113,13 +113,13 @@ impl FaultPart {
 /// What is measured: a kind, or a URL.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-struct SystemPart {
+struct SystemSection {
     kind: Option<Kind>,
     /// Of a Tutti.
     nodes: Option<u16>,
     url: Option<String>,
     /// Of an endpoint; without it, as the endpoint says of itself.
-    spread: Option<SpreadName>,
+    dialect: Option<DialectName>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
@@ -132,7 +132,7 @@ enum Kind {
 
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "kebab-case")]
-enum SpreadName {
+enum DialectName {
     Tutti,
     Citus,
     Plain,
@@ -141,7 +141,7 @@ enum SpreadName {
 /// How far things are apart: round trips with what every link has besides, or a profile.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-struct DistancesPart {
+struct DistancesSection {
     /// Between clients and what they connect to.
     clients_rtt_ms: Option<f64>,
     /// Between the gateway and each node.
@@ -158,19 +158,19 @@ struct DistancesPart {
 /// What clients do.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(super) enum WorkloadPart {
-    Lahman(LahmanPart),
-    Shop(ShopPart),
-    TpcC(TpcCPart),
-    TpcH(TpcHPart),
-    TpcW(TpcWPart),
-    Transfers(TransfersPart),
-    Ycsb(YcsbPart),
+pub(super) enum WorkloadSection {
+    Lahman(LahmanSection),
+    Shop(ShopSection),
+    TpcC(TpcCSection),
+    TpcH(TpcHSection),
+    TpcW(TpcWSection),
+    Transfers(TransfersSection),
+    Ycsb(YcsbSection),
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct LahmanPart {
+pub(super) struct LahmanSection {
     /// Of all tables together; behind the last one they begin anew.
     pub records: usize,
     placement: PlacementName,
@@ -178,7 +178,7 @@ pub(super) struct LahmanPart {
     pub csv_dir: Option<PathBuf>,
 }
 
-impl Default for LahmanPart {
+impl Default for LahmanSection {
     fn default() -> Self {
         Self { records: 6_000, placement: PlacementName::Hash, csv_dir: None }
     }
@@ -191,7 +191,7 @@ enum PlacementName {
     Replicated,
 }
 
-impl LahmanPart {
+impl LahmanSection {
     pub(super) fn placement(&self) -> Placement {
         match self.placement {
             PlacementName::Hash => Placement::Hash,
@@ -202,7 +202,7 @@ impl LahmanPart {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct ShopPart {
+pub(super) struct ShopSection {
     commit: CommitName,
     /// Of a hundred transactions so many alter, the others select.
     pub alters_percent: u32,
@@ -213,7 +213,7 @@ pub(super) struct ShopPart {
     data_bytes: u32,
 }
 
-impl Default for ShopPart {
+impl Default for ShopSection {
     fn default() -> Self {
         Self {
             commit: CommitName::Acid,
@@ -241,7 +241,7 @@ enum DataName {
     Binary,
 }
 
-impl ShopPart {
+impl ShopSection {
     pub(super) fn size(&self) -> Size {
         let data = match self.data {
             DataName::Text => Data::Text,
@@ -262,7 +262,7 @@ impl ShopPart {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct TpcCPart {
+pub(super) struct TpcCSection {
     pub warehouses: i64,
     /// What part of the standard's items, customers and orders of each warehouse there is.
     pub scale: f64,
@@ -270,7 +270,7 @@ pub(super) struct TpcCPart {
     pub think_times: bool,
 }
 
-impl Default for TpcCPart {
+impl Default for TpcCSection {
     fn default() -> Self {
         Self { warehouses: 4, scale: 1.0, think_times: false }
     }
@@ -278,12 +278,12 @@ impl Default for TpcCPart {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct TpcHPart {
+pub(super) struct TpcHSection {
     /// What part of the standard's rows there is: 1 is about a gigabyte.
     pub scale: f64,
 }
 
-impl Default for TpcHPart {
+impl Default for TpcHSection {
     fn default() -> Self {
         Self { scale: 0.01 }
     }
@@ -291,7 +291,7 @@ impl Default for TpcHPart {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct TpcWPart {
+pub(super) struct TpcWSection {
     mix: ShopMixName,
     /// Books.
     pub items: i64,
@@ -299,7 +299,7 @@ pub(super) struct TpcWPart {
     pub customers: i64,
 }
 
-impl Default for TpcWPart {
+impl Default for TpcWSection {
     fn default() -> Self {
         Self { mix: ShopMixName::Shopping, items: 1_000, customers: 2_880 }
     }
@@ -315,7 +315,7 @@ enum ShopMixName {
     AdminConfirm,
 }
 
-impl TpcWPart {
+impl TpcWSection {
     pub(super) fn mix(&self) -> tpcw::Mix {
         match self.mix {
             ShopMixName::Browsing => tpcw::Mix::Browsing,
@@ -329,13 +329,13 @@ impl TpcWPart {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct TransfersPart {
+pub(super) struct TransfersSection {
     pub accounts: i64,
     /// Written beside the balances, so that single transfers can be checked; without it, only sums are.
     pub entries: bool,
 }
 
-impl Default for TransfersPart {
+impl Default for TransfersSection {
     fn default() -> Self {
         Self { accounts: 1_000, entries: true }
     }
@@ -343,12 +343,12 @@ impl Default for TransfersPart {
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct YcsbPart {
+pub(super) struct YcsbSection {
     mix: MixName,
     pub records: i64,
 }
 
-impl Default for YcsbPart {
+impl Default for YcsbSection {
     fn default() -> Self {
         Self { mix: MixName::A, records: 100_000 }
     }
@@ -365,7 +365,7 @@ enum MixName {
     F,
 }
 
-impl YcsbPart {
+impl YcsbSection {
     pub(super) fn mix(&self) -> Mix {
         match self.mix {
             MixName::A => Mix::A,
@@ -381,7 +381,7 @@ impl YcsbPart {
 /// Who does it, how often, and for how long.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LoadPart {
+pub(super) struct LoadSection {
     /// A run for each of these numbers of clients.
     pub clients: Vec<u16>,
     /// What is counted of each run.
@@ -433,7 +433,7 @@ impl RunFile {
 
     fn from_toml(text: &str) -> anyhow::Result<Self> {
         let this: Self = toml::from_str(text).context("this describes no run")?;
-        let LoadPart { clients, seconds, transactions, think_ms, rate_per_s, .. } = &this.load;
+        let LoadSection { clients, seconds, transactions, think_ms, rate_per_s, .. } = &this.load;
         ensure!(!clients.is_empty(), "load.clients: no number of clients");
         for number in clients {
             let is_possible = (1..=CLIENTS_MAX).contains(number);
@@ -452,7 +452,7 @@ impl RunFile {
         }
         ensure!(1 <= this.load.repetitions, "load.repetitions: 1 or more");
         match &this.workload {
-            WorkloadPart::Lahman(part) => {
+            WorkloadSection::Lahman(part) => {
                 let is_possible = (3..=LAHMAN_RECORDS_MAX).contains(&part.records);
                 ensure!(
                     is_possible,
@@ -460,26 +460,28 @@ impl RunFile {
                     part.records
                 );
             }
-            WorkloadPart::Shop(part) => this.judge_shop(part)?,
-            WorkloadPart::TpcC(TpcCPart { warehouses, scale, .. }) => {
+            WorkloadSection::Shop(part) => this.judge_shop(part)?,
+            WorkloadSection::TpcC(TpcCSection { warehouses, scale, .. }) => {
                 ensure!((1..=10_000).contains(warehouses), "workload.warehouses: 1 to 10000");
                 let is_part = 0.0 < *scale && *scale <= 1.0;
                 ensure!(is_part, "workload.scale: more than 0 and 1 at most, not {scale}");
             }
-            WorkloadPart::TpcH(TpcHPart { scale }) => {
+            WorkloadSection::TpcH(TpcHSection { scale }) => {
                 ensure!(
                     (0.001..=100.0).contains(scale),
                     "workload.scale: 0.001 to 100, not {scale}"
                 );
             }
-            WorkloadPart::TpcW(part) => {
+            WorkloadSection::TpcW(part) => {
                 ensure!(1 <= part.items, "workload.items: 1 or more");
                 ensure!(1 <= part.customers, "workload.customers: 1 or more");
             }
-            WorkloadPart::Transfers(part) => {
+            WorkloadSection::Transfers(part) => {
                 ensure!(2 <= part.accounts, "workload.accounts: 2 or more");
             }
-            WorkloadPart::Ycsb(part) => ensure!(3 <= part.records, "workload.records: 3 or more"),
+            WorkloadSection::Ycsb(part) => {
+                ensure!(3 <= part.records, "workload.records: 3 or more")
+            }
         }
         this.system()?;
         this.judge_faults()?;
@@ -500,7 +502,7 @@ impl RunFile {
             anyhow::bail!("faults: of runs that last load.seconds, for they have a time");
         };
         for fault in &self.faults {
-            let FaultPart { kind, node, standby, at_s, lasts_s } = fault;
+            let FaultSection { kind, node, standby, at_s, lasts_s } = fault;
             ensure!(node.is_none() || !standby, "faults: of a node or of the standby");
             let nodes = match system {
                 System::Tutti { nodes } => nodes,
@@ -530,7 +532,7 @@ impl RunFile {
                 begins + lasts
             );
         }
-        let overlaps = |one: &FaultPart, other: &FaultPart| {
+        let overlaps = |one: &FaultSection, other: &FaultSection| {
             one.component() == other.component()
                 && one.at_s <= other.at_s + other.lasts_s()
                 && other.at_s <= one.at_s + one.lasts_s()
@@ -547,7 +549,7 @@ impl RunFile {
 
     /// What goes wrong, and when.
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let of = |part: &FaultPart| Fault {
+        let of = |part: &FaultSection| Fault {
             kind: part.kind(),
             of: part.component(),
             at: Duration::from_secs_f64(part.at_s),
@@ -558,11 +560,11 @@ impl RunFile {
 
     /// The same in words; empty where nothing does.
     pub(super) fn faults_in_words(&self) -> String {
-        self.faults.iter().map(FaultPart::in_words).collect::<Vec<_>>().join(", ")
+        self.faults.iter().map(FaultSection::in_words).collect::<Vec<_>>().join(", ")
     }
 
-    fn judge_shop(&self, part: &ShopPart) -> anyhow::Result<()> {
-        let ShopPart { alters_percent, statements, shoppers, data_bytes, .. } = part;
+    fn judge_shop(&self, part: &ShopSection) -> anyhow::Result<()> {
+        let ShopSection { alters_percent, statements, shoppers, data_bytes, .. } = part;
         ensure!(*alters_percent <= 100, "workload.alters_percent: 0 to 100, not {alters_percent}");
         let is_possible = (1..=ALTER_STATEMENTS_MAX).contains(statements);
         ensure!(is_possible, "workload.statements: 1 to {ALTER_STATEMENTS_MAX}, not {statements}");
@@ -606,24 +608,24 @@ impl RunFile {
             }
         }
         match &mut self.workload {
-            WorkloadPart::Lahman(part) => part.records = part.records.min(90),
-            WorkloadPart::Shop(part) => {
+            WorkloadSection::Lahman(part) => part.records = part.records.min(90),
+            WorkloadSection::Shop(part) => {
                 part.shoppers = part.shoppers.min(40);
                 part.statements = part.statements.min(10);
                 part.data_bytes = part.data_bytes.min(200);
             }
-            WorkloadPart::TpcC(part) => {
+            WorkloadSection::TpcC(part) => {
                 part.warehouses = part.warehouses.min(3);
                 part.scale = part.scale.min(0.01);
                 part.think_times = false;
             }
-            WorkloadPart::TpcH(part) => part.scale = part.scale.min(0.01),
-            WorkloadPart::TpcW(part) => {
+            WorkloadSection::TpcH(part) => part.scale = part.scale.min(0.01),
+            WorkloadSection::TpcW(part) => {
                 part.items = part.items.min(200);
                 part.customers = part.customers.min(288);
             }
-            WorkloadPart::Transfers(part) => part.accounts = part.accounts.min(500),
-            WorkloadPart::Ycsb(part) => part.records = part.records.min(2_000),
+            WorkloadSection::Transfers(part) => part.accounts = part.accounts.min(500),
+            WorkloadSection::Ycsb(part) => part.records = part.records.min(2_000),
         }
     }
 
@@ -637,10 +639,10 @@ impl RunFile {
 
     /// What is measured.
     pub(super) fn system(&self) -> anyhow::Result<System> {
-        let SystemPart { kind, nodes, url, spread } = &self.system;
+        let SystemSection { kind, nodes, url, dialect } = &self.system;
         let is_tutti = *kind == Some(Kind::Tutti);
         ensure!(nodes.is_none() || is_tutti, "system.nodes: only of kind = \"tutti\"");
-        ensure!(spread.is_none() || url.is_some(), "system.spread: only where there is a url");
+        ensure!(dialect.is_none() || url.is_some(), "system.dialect: only where there is a url");
         Ok(match (kind, url) {
             (Some(Kind::Tutti), None) => {
                 let nodes = nodes.unwrap_or(3);
@@ -654,12 +656,12 @@ impl RunFile {
         })
     }
 
-    /// How tables are spread, where the file or the system says so.
-    pub(super) fn spread(&self) -> Option<Spread> {
-        match (self.system.kind, self.system.spread) {
-            (Some(Kind::Tutti), _) | (_, Some(SpreadName::Tutti)) => Some(Spread::Tutti),
-            (Some(_), _) | (_, Some(SpreadName::Plain)) => Some(Spread::Plain),
-            (_, Some(SpreadName::Citus)) => Some(Spread::Citus),
+    /// What is said of tables, where the file or the system says so.
+    pub(super) fn dialect(&self) -> Option<Dialect> {
+        match (self.system.kind, self.system.dialect) {
+            (Some(Kind::Tutti), _) | (_, Some(DialectName::Tutti)) => Some(Dialect::Tutti),
+            (Some(_), _) | (_, Some(DialectName::Plain)) => Some(Dialect::Plain),
+            (_, Some(DialectName::Citus)) => Some(Dialect::Citus),
             (None, None) => None,
         }
     }
@@ -690,7 +692,7 @@ impl RunFile {
     }
 
     fn distances_by_file(&self) -> anyhow::Result<Distances> {
-        let DistancesPart {
+        let DistancesSection {
             clients_rtt_ms,
             nodes_rtt_ms,
             standby_rtt_ms,
@@ -698,7 +700,7 @@ impl RunFile {
             bandwidth_mbit,
             profile,
         } = &self.distances;
-        if self.distances == DistancesPart::default() {
+        if self.distances == DistancesSection::default() {
             return Ok(Distances::default());
         }
         let system = self.system()?;
@@ -767,7 +769,7 @@ impl RunFile {
 
     /// How far things are apart, in words; empty where nothing is in between.
     pub(super) fn distances_in_words(&self) -> String {
-        let DistancesPart {
+        let DistancesSection {
             clients_rtt_ms,
             nodes_rtt_ms,
             standby_rtt_ms,
@@ -790,14 +792,14 @@ impl RunFile {
     /// What clients do, in words.
     pub(super) fn workload_in_words(&self) -> String {
         match &self.workload {
-            WorkloadPart::Lahman(part) => {
+            WorkloadSection::Lahman(part) => {
                 let source = match part.csv_dir {
                     Some(_) => "of the Lahman database",
                     None => "of the Lahman database's shape",
                 };
                 format!("inserts of {} records {source}, {}", part.records, part.placement().name())
             }
-            WorkloadPart::Shop(part) => {
+            WorkloadSection::Shop(part) => {
                 let commit = match part.commit {
                     CommitName::Acid => "ACID",
                     CommitName::Base => "BASE",
@@ -811,21 +813,23 @@ impl RunFile {
                     part.size().data.name()
                 )
             }
-            WorkloadPart::TpcC(TpcCPart { warehouses, scale, think_times }) => {
+            WorkloadSection::TpcC(TpcCSection { warehouses, scale, think_times }) => {
                 let part = if *scale < 1.0 { format!(" of scale {scale}") } else { String::new() };
                 let pauses = if *think_times { ", with think times" } else { "" };
                 format!("TPC-C's transactions, {warehouses} warehouses{part}{pauses}")
             }
-            WorkloadPart::TpcH(TpcHPart { scale }) => format!("TPC-H's queries at scale {scale}"),
-            WorkloadPart::TpcW(part) => {
-                let TpcWPart { items, customers, .. } = part;
+            WorkloadSection::TpcH(TpcHSection { scale }) => {
+                format!("TPC-H's queries at scale {scale}")
+            }
+            WorkloadSection::TpcW(part) => {
+                let TpcWSection { items, customers, .. } = part;
                 format!("TPC-W {:?}, {items} books, {customers} customers", part.mix)
             }
-            WorkloadPart::Transfers(part) => {
+            WorkloadSection::Transfers(part) => {
                 let books = if part.entries { "" } else { ", no entries" };
                 format!("transfers, {} accounts{books}", part.accounts)
             }
-            WorkloadPart::Ycsb(part) => {
+            WorkloadSection::Ycsb(part) => {
                 format!("YCSB {:?}, {} records", part.mix, part.records)
             }
         }
@@ -850,7 +854,7 @@ mod tests {
         assert_eq!(file.distances().unwrap(), Distances::default());
         assert_eq!((file.seconds(), file.load.repetitions), (Some(SECONDS_BY_DEFAULT), 1));
         assert_eq!(file.workload_in_words(), "YCSB A, 100000 records");
-        assert_eq!(file.spread(), Some(Spread::Tutti));
+        assert_eq!(file.dialect(), Some(Dialect::Tutti));
     }
 
     #[test]
@@ -878,7 +882,7 @@ mod tests {
             ("[8, 32]", "[1]\nrepetitions = 0", "load.repetitions"),
             ("kind = 'tutti'", "kind = 'tutti'\nurl = 'postgres://x'", "system"),
             ("kind = 'tutti'", "kind = 'postgresql'\nnodes = 2", "system.nodes"),
-            ("kind = 'tutti'", "kind = 'tutti'\nspread = 'plain'", "system.spread"),
+            ("kind = 'tutti'", "kind = 'tutti'\ndialect = 'plain'", "system.dialect"),
             ("[load]", "[distances]\nprofile = 'one-planet'\n[load]", "distances.profile"),
             ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),
             ("[load]", "[distances]\nclients_rtt_ms = -1\n[load]", "distances.clients_rtt_ms"),
@@ -915,7 +919,7 @@ mod tests {
         assert_eq!(refusal(&text), "none");
         for (from, to) in [
             ("kind = 'tutti'", "kind = 'postgresql'"),
-            ("kind = 'tutti'", "url = 'postgres://x'\nspread = 'tutti'"),
+            ("kind = 'tutti'", "url = 'postgres://x'\ndialect = 'tutti'"),
             ("[8, 32]", "[8]\nisolation = 'serializable'"),
         ] {
             let said = refusal(&text.replace(from, to));

@@ -21,10 +21,10 @@ use super::series::{OutputArgs, Series};
 use crate::ground::{Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
+use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::lahman::{Inserts, Lahman};
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::shop::Shop;
-use tutti_lab::workload::spread::Spread;
 use tutti_lab::workload::tpcc::TpcC;
 use tutti_lab::workload::tpch::TpcH;
 use tutti_lab::workload::tpcw::TpcW;
@@ -35,7 +35,7 @@ use tutti_lab::workload::{Asked, Believed, Found, Workload};
 mod file;
 mod page;
 
-use file::{RunFile, WorkloadPart};
+use file::{RunFile, WorkloadSection};
 use page::ALL;
 pub(crate) use page::page;
 
@@ -71,36 +71,37 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
         file.be_quick();
     }
     match file.workload.clone() {
-        WorkloadPart::Lahman(part) => {
+        WorkloadSection::Lahman(part) => {
             let lahman = Lahman::of(part.csv_dir.as_deref(), Some(part.records))
                 .context("workload.csv_dir")?;
             let placement = part.placement();
-            run_all(&args, &file, |spread| Inserts::new(lahman, placement, spread)).await
+            run_all(&args, &file, |dialect| Inserts::new(lahman, placement, dialect)).await
         }
-        WorkloadPart::Shop(part) => {
+        WorkloadSection::Shop(part) => {
             let (size, commit) = (part.size(), part.commit());
-            run_all(&args, &file, |spread| Shop::new(size, part.alters_percent, commit, spread))
+            run_all(&args, &file, |dialect| Shop::new(size, part.alters_percent, commit, dialect))
                 .await
         }
-        WorkloadPart::Transfers(part) => {
+        WorkloadSection::Transfers(part) => {
             let books = if part.entries { Books::Entries } else { Books::None };
-            let make = |spread| Transfers::new(part.accounts, OPENING_BALANCE, books).on(spread);
+            let make = |dialect| Transfers::new(part.accounts, OPENING_BALANCE, books).on(dialect);
             run_all(&args, &file, make).await
         }
-        WorkloadPart::TpcC(part) => {
-            let make =
-                |spread| TpcC::new(part.warehouses, part.scale, spread).thinking(part.think_times);
+        WorkloadSection::TpcC(part) => {
+            let make = |dialect| {
+                TpcC::new(part.warehouses, part.scale, dialect).thinking(part.think_times)
+            };
             run_all(&args, &file, make).await
         }
-        WorkloadPart::TpcH(part) => {
-            run_all(&args, &file, |spread| TpcH::new(part.scale, spread)).await
+        WorkloadSection::TpcH(part) => {
+            run_all(&args, &file, |dialect| TpcH::new(part.scale, dialect)).await
         }
-        WorkloadPart::TpcW(part) => {
-            let make = |spread| TpcW::new(part.mix(), part.items, part.customers, spread);
+        WorkloadSection::TpcW(part) => {
+            let make = |dialect| TpcW::new(part.mix(), part.items, part.customers, dialect);
             run_all(&args, &file, make).await
         }
-        WorkloadPart::Ycsb(part) => {
-            run_all(&args, &file, |spread| Ycsb::new(part.mix(), part.records, spread)).await
+        WorkloadSection::Ycsb(part) => {
+            run_all(&args, &file, |dialect| Ycsb::new(part.mix(), part.records, dialect)).await
         }
     }
 }
@@ -156,7 +157,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
 async fn run_all<W: Workload + Send + Sync + 'static>(
     args: &RunArgs,
     file: &RunFile,
-    make: impl FnOnce(Spread) -> W,
+    make: impl FnOnce(Dialect) -> W,
 ) -> anyhow::Result<()> {
     let planned = plan(file)?;
     let mut series = Series::begin(NAME, &args.output, planned.len())?;
@@ -226,7 +227,7 @@ impl Told {
 }
 
 impl<W: Workload + Send + Sync + 'static> Place<W> {
-    async fn make(file: &RunFile, make: impl FnOnce(Spread) -> W) -> anyhow::Result<Self> {
+    async fn make(file: &RunFile, make: impl FnOnce(Dialect) -> W) -> anyhow::Result<Self> {
         let system = file.system()?;
         // One more looks afterwards.
         let clients_max = file.load.clients.iter().max().map_or(1, |clients| clients + 1);
@@ -240,11 +241,11 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
             preamble.push(format!("SET default_transaction_isolation = '{}'", isolation.name()));
         }
         let mut session = connect(&ground.url, &preamble).await?;
-        let spread = match file.spread() {
-            Some(spread) => spread,
-            None => Spread::guess(&mut session).await?,
+        let dialect = match file.dialect() {
+            Some(dialect) => dialect,
+            None => Dialect::guess(&mut session).await?,
         };
-        let workload = Arc::new(make(spread));
+        let workload = Arc::new(make(dialect));
         if is_others {
             for sql in [
                 format!("DROP SCHEMA IF EXISTS {SCHEMA} CASCADE"),

@@ -12,8 +12,8 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use rand::rngs::StdRng;
 
+use super::dialect::Dialect;
 use super::session::{Session, Value};
-use super::spread::Spread;
 use super::{Asked, Found, Outcome, Workload};
 
 mod records;
@@ -26,7 +26,7 @@ pub use records::{Lahman, Placement, Table, insert};
 pub struct Inserts {
     lahman: Lahman,
     placement: Placement,
-    spread: Spread,
+    dialect: Dialect,
     /// Table and place of each record, so that those of each table are spread evenly over all.
     order: Vec<(usize, usize)>,
     /// One for each table.
@@ -35,7 +35,7 @@ pub struct Inserts {
 
 impl Inserts {
     /// Of these records.
-    pub fn new(lahman: Lahman, placement: Placement, spread: Spread) -> Self {
+    pub fn new(lahman: Lahman, placement: Placement, dialect: Dialect) -> Self {
         let mut order: Vec<(usize, usize)> = Vec::new();
         for (number, table) in lahman.tables.iter().enumerate() {
             order.extend((0..table.records.len()).map(|place| (number, place)));
@@ -49,7 +49,7 @@ impl Inserts {
             (one.0 * other.1).cmp(&(other.0 * one.1))
         });
         let inserts = lahman.tables.iter().map(Table::insert_sql).collect();
-        Self { lahman, placement, spread, order, inserts }
+        Self { lahman, placement, dialect, order, inserts }
     }
 
     /// The table and the record of a transaction; `None`: no transaction has that number.
@@ -95,7 +95,7 @@ impl Inserts {
 impl Workload for Inserts {
     async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
         for table in &self.lahman.tables {
-            for statement in table.create_sql(self.spread, self.placement) {
+            for statement in table.create_sql(self.dialect, self.placement) {
                 session.query(&statement).await.context(statement)?;
             }
         }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     fn inserts(placement: Placement) -> Inserts {
-        Inserts::new(Lahman::generated(Some(30)), placement, Spread::Tutti)
+        Inserts::new(Lahman::generated(Some(30)), placement, Dialect::Tutti)
     }
 
     /// Inserts these by turns on two servers.

@@ -12,8 +12,8 @@ use anyhow::{Context, bail, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::dialect::Dialect;
 use super::super::session::{Failure, Rows, Session, Value};
-use super::super::spread::Spread;
 
 /// Tables, the files of their records, and the columns of which a generated one has values.
 const TABLES: [(&str, &str, &[&str]); 3] = [
@@ -209,13 +209,13 @@ impl Lahman {
 
 impl Table {
     /// The statements that make it, without a key or an index, as in the paper.
-    pub fn create_sql(&self, spread: Spread, placement: Placement) -> Vec<String> {
+    pub fn create_sql(&self, dialect: Dialect, placement: Placement) -> Vec<String> {
         let columns: Vec<String> =
             self.columns.iter().map(|(name, kind)| format!("\"{name}\" {}", kind.sql())).collect();
         let columns = format!("record bigint, {}", columns.join(", "));
         match placement {
-            Placement::Hash => spread.by_hash(self.name, &columns, "record"),
-            Placement::Replicated => spread.replicated(self.name, &columns),
+            Placement::Hash => dialect.by_hash(self.name, &columns, "record"),
+            Placement::Replicated => dialect.replicated(self.name, &columns),
         }
     }
 

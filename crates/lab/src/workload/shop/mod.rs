@@ -15,8 +15,8 @@ use anyhow::{Context, ensure};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::dialect::Dialect;
 use super::session::Session;
-use super::spread::Spread;
 use super::steps::{Stop, Work, bail_impossible, carry_out};
 use super::transfers::integers;
 use super::{Asked, Believed, Found, Outcome, Workload, those};
@@ -46,7 +46,7 @@ pub struct Shop {
     /// Of a hundred transactions so many alter, the others select.
     alters_percent: u32,
     commit: Commit,
-    spread: Spread,
+    dialect: Dialect,
     /// Purchases of alters that were acknowledged.
     bought: Mutex<Vec<i64>>,
     /// What each alter was to ship, by its number.
@@ -135,9 +135,9 @@ impl There {
 
 impl Shop {
     /// Of such a size, where so many of a hundred transactions alter.
-    pub fn new(size: Size, alters_percent: u32, commit: Commit, spread: Spread) -> Self {
+    pub fn new(size: Size, alters_percent: u32, commit: Commit, dialect: Dialect) -> Self {
         let (bought, shipments) = (Mutex::default(), Mutex::default());
-        Self { size, alters_percent, commit, spread, bought, shipments }
+        Self { size, alters_percent, commit, dialect, bought, shipments }
     }
 
     fn is_alter(&self, number: i64) -> bool {
@@ -315,7 +315,7 @@ fn price_after(item: i64, changes: i64) -> i64 {
 
 impl Workload for Shop {
     async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
-        make(session, self.size, self.spread, self.commit).await
+        make(session, self.size, self.dialect, self.commit).await
     }
 
     fn settings(&self) -> Vec<String> {
@@ -366,7 +366,7 @@ mod tests {
     const SIZE: Size = Size { shoppers: 3, statements: 8, data: Data::Text, data_bytes: 5 };
 
     fn shop(commit: Commit) -> Shop {
-        Shop::new(SIZE, 100, commit, Spread::Tutti)
+        Shop::new(SIZE, 100, commit, Dialect::Tutti)
     }
 
     /// What is there after these alters, each of which is done whole; the second one ships what the first has bought
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn so_many_of_a_hundred_alter() {
-        let shop = Shop::new(SIZE, 20, Commit::Acid, Spread::Tutti);
+        let shop = Shop::new(SIZE, 20, Commit::Acid, Dialect::Tutti);
         let alters = (1..=10_000).filter(|number| shop.is_alter(*number)).count();
         assert!((1_800..2_200).contains(&alters), "{alters}");
     }

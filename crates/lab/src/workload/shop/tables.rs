@@ -5,8 +5,8 @@
 
 use anyhow::{Context, ensure};
 
+use super::super::dialect::Dialect;
 use super::super::session::{Rows, Session};
-use super::super::spread::Spread;
 use super::size::{Commit, Size};
 
 /// Every server has all rows of each.
@@ -28,7 +28,7 @@ const BETWEEN_LOOKS: &str = "SELECT pg_sleep(0.05)";
 pub async fn make<S: Session>(
     session: &mut S,
     size: Size,
-    spread: Spread,
+    dialect: Dialect,
     commit: Commit,
 ) -> anyhow::Result<()> {
     let about = size.data.sql_type();
@@ -45,7 +45,7 @@ pub async fn make<S: Session>(
             "id bigint PRIMARY KEY, shopper bigint NOT NULL, item bigint NOT NULL, shipped boolean NOT NULL",
         ),
     ] {
-        statements.extend(spread.replicated(table, columns));
+        statements.extend(dialect.replicated(table, columns));
     }
     let item = format!(
         "'item no. ' || i, 1 + i % {PRICES}, {STOCK}, {}",
@@ -60,7 +60,7 @@ pub async fn make<S: Session>(
     }
     // Only now: what fills them would arrive later otherwise, and looks would miss it.
     if commit == Commit::Base {
-        ensure!(spread == Spread::Tutti, "only tables of a Tutti are replicated asynchronously");
+        ensure!(dialect == Dialect::Tutti, "only tables of a Tutti are replicated asynchronously");
         statements.extend(
             TABLES.map(|table| format!("SELECT tutti_replicate('{table}', async => true)")),
         );

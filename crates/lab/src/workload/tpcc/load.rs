@@ -8,9 +8,9 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
+use super::super::dialect::Dialect;
 use super::super::filling::{Rows, cents, digits, make_tables, text};
 use super::super::session::Session;
-use super::super::spread::Spread;
 use super::input::{DISTRICTS, Size, first_name_number, last_name};
 
 /// What rows of the beginning have where a transaction's number would be.
@@ -54,7 +54,7 @@ const STOCK: &str = "s_w_id bigint, s_i_id bigint, s_quantity bigint NOT NULL, s
     s_data varchar(50) NOT NULL, PRIMARY KEY (s_w_id, s_i_id)";
 
 /// Makes the tables: by warehouse, and the items everywhere.
-async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()> {
+async fn make<S: Session>(session: &mut S, dialect: Dialect) -> anyhow::Result<()> {
     let everywhere = ("item", ITEM);
     let tables = [
         ("warehouse", WAREHOUSE, "w_id"),
@@ -70,16 +70,16 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         "CREATE INDEX customer_by_name ON customer (c_w_id, c_d_id, c_last, c_first)",
         "CREATE INDEX orders_by_customer ON orders (o_w_id, o_d_id, o_c_id, o_id)",
     ];
-    make_tables(session, spread, &[everywhere], &tables, &indexes).await
+    make_tables(session, dialect, &[everywhere], &tables, &indexes).await
 }
 
 /// Makes the tables and fills them.
 pub(super) async fn load<S: Session>(
     session: &mut S,
     size: Size,
-    spread: Spread,
+    dialect: Dialect,
 ) -> anyhow::Result<()> {
-    make(session, spread).await?;
+    make(session, dialect).await?;
     let mut random = StdRng::seed_from_u64(0);
     let random = &mut random;
     let mut items = Rows::into("item");

@@ -11,8 +11,8 @@ use anyhow::ensure;
 use rand::Rng;
 use rand::rngs::StdRng;
 
+use super::dialect::Dialect;
 use super::session::Session;
-use super::spread::Spread;
 use super::{Asked, Found, Outcome, Workload, steps, those};
 
 mod conditions;
@@ -30,15 +30,15 @@ const THOUGHT_MAX: f64 = 10.0;
 #[derive(Clone, Debug)]
 pub struct TpcC {
     size: Size,
-    spread: Spread,
+    dialect: Dialect,
     thinks: bool,
 }
 
 impl TpcC {
     /// With so many warehouses. `scale`: what part of the standard's items, customers and orders there is, 1 at
     /// most.
-    pub fn new(warehouses: i64, scale: f64, spread: Spread) -> Self {
-        Self { size: Size::new(warehouses, scale), spread, thinks: false }
+    pub fn new(warehouses: i64, scale: f64, dialect: Dialect) -> Self {
+        Self { size: Size::new(warehouses, scale), dialect, thinks: false }
     }
 
     /// Clients key and think as long as the standard's do.
@@ -54,7 +54,7 @@ impl TpcC {
 
 impl Workload for TpcC {
     async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
-        load::load(session, self.size, self.spread).await
+        load::load(session, self.size, self.dialect).await
     }
 
     async fn transaction<S: Session>(
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn those_who_think_take_as_long_as_the_standards() {
         let random = &mut StdRng::seed_from_u64(1);
-        let tpcc = TpcC::new(1, 0.01, Spread::Plain);
+        let tpcc = TpcC::new(1, 0.01, Dialect::Plain);
         assert_eq!(tpcc.pause("new-order", random), Duration::ZERO);
         let tpcc = tpcc.thinking(true);
         let sum: Duration = (0..2_000).map(|_| tpcc.pause("new-order", random)).sum();

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
 
+use super::super::dialect::Dialect;
 use super::super::filling::{Rows, make_tables};
 use super::super::session::Session;
-use super::super::spread::Spread;
 use super::super::transfers::integers;
 use super::rows::{self, Row, Size};
 
@@ -55,7 +55,7 @@ const TABLES: [(&str, bool, [&str; 4]); 8] = [
     ("lineitem", false, ["l_orderkey", "l_partkey", "l_quantity", "100 * l_extendedprice"]),
 ];
 
-async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()> {
+async fn make<S: Session>(session: &mut S, dialect: Dialect) -> anyhow::Result<()> {
     let everywhere = [("region", REGION), ("nation", NATION), ("supplier", SUPPLIER)];
     let by_hash = [
         ("part", PART, "p_partkey"),
@@ -70,7 +70,7 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         "CREATE INDEX orders_by_customer ON orders (o_custkey)",
         "CREATE INDEX lineitem_by_part ON lineitem (l_partkey, l_suppkey)",
     ];
-    make_tables(session, spread, &everywhere, &by_hash, &indexes).await
+    make_tables(session, dialect, &everywhere, &by_hash, &indexes).await
 }
 
 /// Gives all rows, table by table; of orders and their lines in turn.
@@ -100,9 +100,9 @@ fn all(size: Size) -> impl Iterator<Item = (&'static str, Row)> {
 pub(super) async fn load<S: Session>(
     session: &mut S,
     size: Size,
-    spread: Spread,
+    dialect: Dialect,
 ) -> anyhow::Result<()> {
-    make(session, spread).await?;
+    make(session, dialect).await?;
     let mut into: BTreeMap<&str, Rows> =
         TABLES.iter().map(|(table, ..)| (*table, Rows::into(table))).collect();
     for (table, (row, _)) in all(size) {

@@ -12,8 +12,8 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use rand::rngs::StdRng;
 
+use super::dialect::Dialect;
 use super::session::{Rows, Session};
-use super::spread::Spread;
 use super::{Asked, Believed, Found, Outcome, Workload};
 
 mod answers;
@@ -33,7 +33,7 @@ use rows::Size;
 #[derive(Debug)]
 pub struct TpcH {
     size: Size,
-    spread: Spread,
+    dialect: Dialect,
     /// What each query was answered first. The rows stay, so the answer must.
     first: Mutex<BTreeMap<usize, Answer>>,
     made: OnceLock<Totals>,
@@ -41,9 +41,9 @@ pub struct TpcH {
 
 impl TpcH {
     /// With so much of the standard's rows: `scale` 1 is about a gigabyte.
-    pub fn new(scale: f64, spread: Spread) -> Self {
+    pub fn new(scale: f64, dialect: Dialect) -> Self {
         let size = Size::of_scale(scale);
-        Self { size, spread, first: Mutex::default(), made: OnceLock::new() }
+        Self { size, dialect, first: Mutex::default(), made: OnceLock::new() }
     }
 
     /// Compares an answer with what is known of it.
@@ -82,7 +82,7 @@ fn query_of(number: i64) -> usize {
 
 impl Workload for TpcH {
     async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
-        load::load(session, self.size, self.spread).await
+        load::load(session, self.size, self.dialect).await
     }
 
     async fn transaction<S: Session>(
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn an_answer_that_changes_is_an_error() {
         let row = |text: &str| vec![Some(text.to_owned()), None];
-        let workload = TpcH::new(0.002, Spread::Plain);
+        let workload = TpcH::new(0.002, Dialect::Plain);
         workload.judge(3, vec![row("a"), row("b")]).unwrap();
         workload.judge(3, vec![row("b"), row("a")]).unwrap();
         for wrong in [vec![row("a")], vec![row("a"), row("b"), row("b")], vec![row("a"), row("c")]]
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_kept_is_held_against_the_first_one_too() {
-        let workload = TpcH::new(0.01, Spread::Plain);
+        let workload = TpcH::new(0.01, Dialect::Plain);
         let said = format!("{:#}", workload.judge(0, Vec::new()).unwrap_err());
         assert!(said.starts_with("Q01 is answered wrongly"), "{said}");
     }

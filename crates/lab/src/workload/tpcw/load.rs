@@ -7,9 +7,9 @@
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use super::super::dialect::Dialect;
 use super::super::filling::{Rows, cents, digits, make_tables, text};
 use super::super::session::Session;
-use super::super::spread::Spread;
 use super::input::{SUBJECTS, Size};
 
 /// Of each book at first, and what is ordered again where less than ten would be left (clause 2.7.3.3).
@@ -39,7 +39,7 @@ const CC_XACTS: &str = "cx_c_id bigint, cx_o_id bigint, cx_type varchar(10) NOT 
 const CART_LINE: &str = "scl_c_id bigint, scl_i_id bigint, scl_qty bigint NOT NULL, \
     PRIMARY KEY (scl_c_id, scl_i_id)";
 
-async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()> {
+async fn make<S: Session>(session: &mut S, dialect: Dialect) -> anyhow::Result<()> {
     let everywhere = ("author", AUTHOR);
     let tables = [
         ("item", ITEM, "i_id"),
@@ -56,7 +56,7 @@ async fn make<S: Session>(session: &mut S, spread: Spread) -> anyhow::Result<()>
         "CREATE INDEX item_by_title ON item (i_title varchar_pattern_ops)",
         "CREATE INDEX order_line_by_item ON order_line (ol_i_id)",
     ];
-    make_tables(session, spread, &[everywhere], &tables, &indexes).await
+    make_tables(session, dialect, &[everywhere], &tables, &indexes).await
 }
 
 /// A book's title: searches know how it begins.
@@ -68,9 +68,9 @@ pub(super) fn title(item: i64) -> String {
 pub(super) async fn load<S: Session>(
     session: &mut S,
     size: Size,
-    spread: Spread,
+    dialect: Dialect,
 ) -> anyhow::Result<()> {
-    make(session, spread).await?;
+    make(session, dialect).await?;
     let random = &mut StdRng::seed_from_u64(0);
     let mut rows = Rows::into("author");
     for author in 1..=size.authors() {

@@ -9,8 +9,8 @@
 use anyhow::ensure;
 use rand::rngs::StdRng;
 
+use super::dialect::Dialect;
 use super::session::Session;
-use super::spread::Spread;
 use super::{Asked, Found, Outcome, Workload, steps, those};
 
 mod input;
@@ -27,13 +27,13 @@ use totals::Totals;
 pub struct TpcW {
     size: Size,
     mix: Mix,
-    spread: Spread,
+    dialect: Dialect,
 }
 
 impl TpcW {
     /// With so many books and, at first, customers.
-    pub fn new(mix: Mix, items: i64, customers: i64, spread: Spread) -> Self {
-        Self { size: Size { items, customers }, mix, spread }
+    pub fn new(mix: Mix, items: i64, customers: i64, dialect: Dialect) -> Self {
+        Self { size: Size { items, customers }, mix, dialect }
     }
 
     fn of(&self, number: i64) -> Input {
@@ -48,7 +48,7 @@ impl TpcW {
 
 impl Workload for TpcW {
     async fn setup<S: Session>(&self, session: &mut S) -> anyhow::Result<()> {
-        load::load(session, self.size, self.spread).await
+        load::load(session, self.size, self.dialect).await
     }
 
     async fn transaction<S: Session>(

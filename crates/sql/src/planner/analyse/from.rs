@@ -11,7 +11,7 @@ use pg_query::protobuf::{Alias, JoinExpr, JoinType, LockingClause, Node, RangeVa
 use super::Analyser;
 use crate::catalog::{Relation, RelationKind};
 use crate::planner::analysis::{
-    ColumnId, ColumnUse, Constraint, Item, ItemId, NOWHERE, QueryId, Source, Spread,
+    ColumnId, ColumnUse, Constraint, Item, ItemId, NOWHERE, QueryId, Source, Whereabouts,
 };
 use crate::planner::names::Found;
 use crate::planner::syntax::string;
@@ -31,7 +31,7 @@ impl<'a> Analyser<'a> {
             }
             let source = relation.map_or(Source::Opaque, |relation| Source::Table {
                 relation,
-                spread: Spread::of(relation),
+                spread: Whereabouts::of(relation),
             });
             // A target stays where it is: no location by which it could be replaced.
             self.add_item(source, &range.relname, range.alias.as_ref(), -1, true);
@@ -135,14 +135,14 @@ impl<'a> Analyser<'a> {
                     ));
                 }
                 match (expands, contents.home) {
-                    (true, _) => Spread::RoundRobin,
-                    (false, true) => Spread::Home,
-                    (false, false) => Spread::Replicated,
+                    (true, _) => Whereabouts::RoundRobin,
+                    (false, true) => Whereabouts::Home,
+                    (false, false) => Whereabouts::Replicated,
                 }
             }
-            _ => Spread::of(relation),
+            _ => Whereabouts::of(relation),
         };
-        if spread == Spread::Home {
+        if spread == Whereabouts::Home {
             self.analysis.home_relation.get_or_insert_with(|| relation.name.clone());
         }
         let source = Source::Table { relation, spread };

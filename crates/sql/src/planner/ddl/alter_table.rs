@@ -8,8 +8,8 @@ use pg_query::protobuf::{
     AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, Node,
 };
 
+use super::nodes::everywhere;
 use super::refused;
-use super::scope::everywhere;
 use crate::catalog::{Placement, Relation, Volatility};
 use crate::plan::{Ddl, Planned};
 use crate::planner::context::Context;

@@ -7,8 +7,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt};
 
 use super::materialized_view::plan_materialized_view;
+use super::nodes::everywhere;
 use super::refused;
-use super::scope::everywhere;
 use crate::catalog::quote_identifier;
 use crate::plan::{CreatedTable, DataPlan, Ddl, NodeChoice, Plan, Planned, RunOn, SchemaPlan};
 use crate::planner::context::Context;
@@ -227,12 +227,12 @@ pub(in crate::planner) fn plan_select_into(
         is_select_into: true,
         if_not_exists: false,
     };
-    if let Some(planned) = super::scope::select_into_on_node_1_alone(&create, statement, context) {
+    if let Some(planned) = super::nodes::select_into_on_node_1_alone(&create, statement, context) {
         return Ok(planned);
     }
     // A temporary one over undistributed tables runs as written, so the tree stays the client's.
     let planned = plan_as(&create, statement, context)?;
-    super::scope::with_scope(planned, statement, context)
+    super::nodes::with_nodes(planned, statement, context)
 }
 
 /// Takes the INTO clause, which in a set operation is in the leftmost query.

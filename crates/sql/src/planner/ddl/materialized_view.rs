@@ -6,8 +6,8 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::RefreshMatViewStmt;
 
+use super::nodes::everywhere;
 use super::refused;
-use super::scope::everywhere;
 use crate::catalog::Placement;
 use crate::plan::{DataPlan, Ddl, NodeChoice, Plan, Planned};
 use crate::planner::context::Context;

@@ -11,7 +11,7 @@ use super::source;
 use super::target::{around, source_of};
 use crate::catalog::{Placement, Volatility};
 use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
-use crate::planner::analysis::{Source, Spread};
+use crate::planner::analysis::{Source, Whereabouts};
 use crate::planner::functions::volatility;
 use crate::planner::{query, views};
 use crate::refusal::Refusal;
@@ -79,7 +79,7 @@ fn feeds_key_by_key(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<bo
     // A null-extended row has a NULL where its node's key would have to be.
     Ok(item.linear
         && match item.source {
-            Source::Table { relation, spread: Spread::Hash { key, map: of } } => {
+            Source::Table { relation, spread: Whereabouts::Hash { key, map: of } } => {
                 let same_type = matches!(
                     relation.placement,
                     Placement::Hash { key_type: of, .. } if of == key_type

@@ -6,12 +6,14 @@
 //! Never: reads a body (`closure` does).
 //! Start reading at [`of_statement`], then [`settle`].
 
+mod accounting;
 mod change;
 mod reach;
 mod rows;
-mod settle;
 mod wording;
 
+pub(super) use accounting::account;
+pub use accounting::{check_event_triggers, gathers_to_write};
 pub(super) use change::for_each_table;
 pub(super) use reach::{calls_of, of_statement};
 pub use reach::{fires_event_triggers, refuse_analysis, runs_script};
@@ -19,6 +21,4 @@ pub use rows::{check_policies, may_be_checked, refuse_moving, refuse_transit, re
 pub(super) use rows::{
     default_is_opaque, leaves_anything, refuse_opaque_default, refuse_unsafe_code,
 };
-pub(super) use settle::settle;
-pub use settle::{check_event_triggers, gathers_to_write};
 pub(super) use wording::refusal;

@@ -1,4 +1,4 @@
-//! What watches over busy sessions: deadlocks over nodes, and clients that are gone.
+//! What looks after busy sessions: deadlocks over nodes, and clients that are gone.
 //!
 //! Owns: two tasks that live as long as the gateway.
 //! Never: runs a client's statement.

@@ -118,7 +118,7 @@ pub(super) struct Monitors {
 
 impl Monitors {
     /// Asks all nodes concurrently. One that does not answer is left out.
-    pub(super) async fn look(
+    pub(super) async fn collect(
         &mut self,
         registry: &Arc<Registry>,
     ) -> BTreeSet<Wait<Party, LockWait>> {

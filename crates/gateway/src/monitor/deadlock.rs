@@ -2,7 +2,7 @@
 //!
 //! Owns: when the nodes are asked, the end of a victim, and what its client is told.
 //! Never: decides what a deadlock is ([`tutti_txn::wait_graph`] does).
-//! Start reading at [`watch`]; `registry::activity` is the sessions' side of it, `wait_edges` the nodes'.
+//! Start reading at [`run`]; `registry::activity` is the sessions' side of it, `wait_edges` the nodes'.
 //!
 //! It costs nothing as long as nothing waits: sessions count their messages and say whether their
 //! transaction is on several nodes; nodes are asked only when a session of that kind has been
@@ -30,7 +30,7 @@ const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 const IDLE_INTERVALS: u32 = 120;
 
 /// Looks for deadlocks for as long as it is polled.
-pub async fn watch(registry: Arc<Registry>) {
+pub async fn run(registry: Arc<Registry>) {
     let mut monitors = Monitors::default();
     let mut graph = WaitGraph::default();
     let mut before = BTreeMap::new();
@@ -51,8 +51,8 @@ pub async fn watch(registry: Arc<Registry>) {
             continue;
         }
         idle = 0;
-        let seen = monitors.look(&registry).await;
-        for victim in graph.look(seen.clone(), Party::is_session, Party::runs_again) {
+        let seen = monitors.collect(&registry).await;
+        for victim in graph.observe(seen.clone(), Party::is_session, Party::runs_again) {
             end(&registry, &mut monitors, &victim, &seen).await;
         }
     }

@@ -3,7 +3,7 @@
 //! Owns: noticing that, and ending their statements on every node, so that no session waits for
 //! locks of a client that is gone.
 //! Never: ends a session: the session finds its client gone and rolls back.
-//! Start reading at [`watch`].
+//! Start reading at [`run`].
 //!
 //! A session that waits for a node does not read from its client, and so does not notice when it is
 //! gone; and a node that waits for a lock does not notice when its own client, the gateway, is
@@ -23,7 +23,7 @@ use crate::registry::Registry;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs as long as the gateway.
-pub async fn watch(registry: Arc<Registry>) {
+pub async fn run(registry: Arc<Registry>) {
     let mut before = HashMap::new();
     loop {
         tokio::time::sleep(INTERVAL).await;

@@ -2,7 +2,7 @@
 //!
 //! Owns: what a statement names that is on node 1 alone, and what it says on the other nodes.
 //! Never: checks what a change leaves behind; the executor does, on the catalog after it.
-//! Start reading at [`on_node_1_alone`], then [`with_scope`]; the rules with their reasons are
+//! Start reading at [`on_node_1_alone`], then [`with_nodes`]; the rules with their reasons are
 //! docs/decisions/2026-11-22-home-tables.md.
 //!
 //! A statement about tables of node 1 is node 1's alone, as it is. One about tables that are spread is
@@ -20,7 +20,7 @@ use pg_query::protobuf::{
 };
 
 use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
-use crate::plan::{Ddl, DdlScope, Plan, Planned, SchemaPlan};
+use crate::plan::{Ddl, DdlNodes, Plan, Planned, SchemaPlan};
 use crate::planner::context::Context;
 use crate::planner::mentions;
 use crate::planner::named::{Named, has_rows};
@@ -148,7 +148,7 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         // What its transaction says next may mean something else, or what others have begun fire it.
         true => Planned::new(
             SchemaPlan::Ddl(Ddl {
-                scope: DdlScope::HomeAsItIs,
+                scope: DdlNodes::HomeAsItIs,
                 of_relations: gives_names,
                 may_drop: matches!(statement.tree, NodeEnum::DropStmt(_)),
                 ..Ddl::default()
@@ -272,7 +272,7 @@ pub(super) fn everywhere(ddl: Ddl) -> Planned {
 }
 
 /// Says of a planned schema change which nodes it is for.
-pub(super) fn with_scope(
+pub(super) fn with_nodes(
     mut plan: Planned,
     statement: &Statement,
     context: &Context<'_>,
@@ -287,23 +287,23 @@ pub(super) fn with_scope(
     };
     ddl.scope = match tree {
         NodeEnum::CreateStmt(create) if makes_home_table(create, statement, context) => {
-            DdlScope::Home
+            DdlNodes::Home
         }
         NodeEnum::CreateTableAsStmt(_) | NodeEnum::SelectStmt(_) if !statement.spreads() => {
-            DdlScope::Home
+            DdlNodes::Home
         }
         _ => {
             let named = named(tree, context);
             if named.is_home_alone() {
-                DdlScope::Home
+                DdlNodes::Home
             } else {
                 let (others, each) = on_others(tree, &named, context)?;
                 let brings = may_need_more(tree);
-                DdlScope::Shared { relations: named.spread, brings, others, each }
+                DdlNodes::Shared { relations: named.spread, brings, others, each }
             }
         }
     };
-    if ddl.scope == DdlScope::Home {
+    if ddl.scope == DdlNodes::Home {
         "it concerns node 1 alone".clone_into(&mut plan.why);
     }
     Ok(plan)

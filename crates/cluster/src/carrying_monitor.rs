@@ -29,14 +29,14 @@ struct Known {
 pub async fn run(cluster: Arc<Cluster>) {
     let mut known = Known::default();
     loop {
-        if let Err(error) = look(&cluster, &mut known).await {
+        if let Err(error) = inspect(&cluster, &mut known).await {
             tracing::debug!(%error, "could not look after what carries rows");
         }
         tokio::time::sleep(INTERVAL).await;
     }
 }
 
-async fn look(cluster: &Cluster, known: &mut Known) -> Result<(), GatewayError> {
+async fn inspect(cluster: &Cluster, known: &mut Known) -> Result<(), GatewayError> {
     let nodes = cluster.catalog().nodes.clone();
     let is_needed = cluster.catalog().has_async;
     let all_are_there = nodes.iter().all(|node| cluster.availability.is_there(*node));

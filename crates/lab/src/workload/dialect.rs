@@ -1,13 +1,13 @@
 //! How a workload's tables come to be spread on an endpoint.
 //!
 //! Owns: the words that Tutti and Citus have for it. Never: runs a statement but to ask which of them is there.
-//! Start reading at [`Spread`].
+//! Start reading at [`Dialect`].
 
 use super::session::{Failure, Session};
 
 /// What an endpoint is told of each table.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Spread {
+pub enum Dialect {
     /// `DISTRIBUTE BY` at the end of CREATE TABLE.
     #[default]
     Tutti,
@@ -17,7 +17,7 @@ pub enum Spread {
     Plain,
 }
 
-impl Spread {
+impl Dialect {
     /// As the endpoint says of itself.
     ///
     /// Errors: it does not answer.
@@ -61,15 +61,15 @@ mod tests {
 
     #[test]
     fn only_tutti_and_citus_are_told() {
-        let of = |spread: Spread| spread.by_hash("t", "id bigint PRIMARY KEY", "id").join("; ");
+        let of = |dialect: Dialect| dialect.by_hash("t", "id bigint PRIMARY KEY", "id").join("; ");
         let create = "CREATE TABLE t (id bigint PRIMARY KEY)";
-        assert_eq!(of(Spread::Plain), create);
-        assert_eq!(of(Spread::Tutti), format!("{create} DISTRIBUTE BY HASH (id)"));
+        assert_eq!(of(Dialect::Plain), create);
+        assert_eq!(of(Dialect::Tutti), format!("{create} DISTRIBUTE BY HASH (id)"));
         assert_eq!(
-            of(Spread::Citus),
+            of(Dialect::Citus),
             format!("{create}; SELECT create_distributed_table('t', 'id')")
         );
-        let all = Spread::Tutti.replicated("t", "id bigint PRIMARY KEY");
+        let all = Dialect::Tutti.replicated("t", "id bigint PRIMARY KEY");
         assert_eq!(all, [format!("{create} DISTRIBUTE BY REPLICATED")]);
     }
 }

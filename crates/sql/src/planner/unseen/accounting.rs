@@ -1,9 +1,9 @@
 //! What unseen code means for a plan that was chosen: add what must be accounted for, or refuse.
 //!
 //! Owns: the rule that opaque code runs on node 1, accounted for, or not at all. Enforced in one place,
-//! [`settle`], after whatever the planner has chosen.
+//! [`account`], after whatever the planner has chosen.
 //! Never: chooses another plan.
-//! Start reading at [`settle`].
+//! Start reading at [`account`].
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, NameScope};
 use crate::closure::{Reach, Reason, Search, Writing};
 use crate::code::Attached;
 use crate::plan::{
-    Access, Collect, Concerns, CopyToPlan, DataPlan, Ddl, DdlScope, Explain, Gather, InsertSource,
+    Access, Collect, Concerns, CopyToPlan, DataPlan, Ddl, DdlNodes, Explain, Gather, InsertSource,
     NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, Unseen,
 };
 use crate::planner::context::Context;
@@ -35,7 +35,7 @@ fn rebuilds(tree: &NodeEnum) -> bool {
 /// Puts into the plan what has to be accounted for when it runs, and refuses what no plan can run rightly.
 ///
 /// Requires: `context.opaque` is the reason in `reach`.
-pub(crate) fn settle(
+pub(crate) fn account(
     planned: &mut Planned,
     statement: &Statement,
     reach: &Reach,
@@ -46,7 +46,7 @@ pub(crate) fn settle(
     }
     refuse_gathering_types(&planned.plan, context)?;
     refuse_only(&statement.tree, &planned.plan, context)?;
-    settle_event_triggers(planned, statement, context)?;
+    account_for_event_triggers(planned, statement, context)?;
     let is_call = matches!(statement.tree, NodeEnum::CallStmt(_));
     // In other statements PostgreSQL lets nothing commit.
     let may_commit = is_call || matches!(statement.tree, NodeEnum::DoStmt(_));
@@ -118,7 +118,7 @@ pub(crate) fn settle(
 
 /// For changes on node 1 alone, what event triggers do is asked there like other code. Otherwise it could
 /// not be told from what the change itself does to spread tables.
-fn settle_event_triggers(
+fn account_for_event_triggers(
     planned: &mut Planned,
     statement: &Statement,
     context: &Context<'_>,
@@ -131,11 +131,11 @@ fn settle_event_triggers(
     };
     match &mut planned.plan {
         // What it does must be known before the next statement.
-        Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::HomeAsItIs => {
-            ddl.scope = DdlScope::Home
+        Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlNodes::HomeAsItIs => {
+            ddl.scope = DdlNodes::Home
         }
         Plan::Schema(
-            SchemaPlan::Ddl(Ddl { scope: DdlScope::AllNodes | DdlScope::Shared { .. }, .. })
+            SchemaPlan::Ddl(Ddl { scope: DdlNodes::AllNodes | DdlNodes::Shared { .. }, .. })
             | SchemaPlan::CreateTableAs { .. },
         ) => {
             return Err(Refusal::unsupported(
@@ -290,7 +290,7 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
         Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
         | Plan::Schema(SchemaPlan::TemporaryDdl { .. })
         | Plan::Data(DataPlan::Explain(_) | DataPlan::Cursor { .. }) => (),
-        Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlScope::Home => (),
+        Plan::Schema(SchemaPlan::Ddl(ddl)) if ddl.scope == DdlNodes::Home => (),
         Plan::Data(DataPlan::Gather(gather)) if is_home(&gather.run_on) => (),
         // Whatever it does to the travelling tables, it is their rows after it that travel.
         Plan::Data(DataPlan::Rows(rows)) if rows.cursor.is_none() => {

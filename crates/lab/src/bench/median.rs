@@ -4,28 +4,28 @@
 
 use std::fmt;
 
+use crate::report::median;
+
 /// A median, with the lowest and the highest of what it is the median of.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Spread {
+pub(super) struct Median {
     pub low: f64,
     pub median: f64,
     pub high: f64,
 }
 
-impl Spread {
-    /// Of any number of values but none.
+impl Median {
+    /// Of any number of values; `None` of none.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
         let (&low, &high) = (values.first()?, values.last()?);
-        let upper = values.len() / 2;
-        let lower = (values.len() - 1) / 2;
-        Some(Self { low, median: f64::midpoint(values[lower], values[upper]), high })
+        Some(Self { low, median: median(values), high })
     }
 }
 
 /// As ratios are shown: the median, and the lowest and the highest of all rounds.
-impl fmt::Display for Spread {
+impl fmt::Display for Median {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.2} ({:.2}-{:.2})", self.median, self.low, self.high)
     }
@@ -37,9 +37,9 @@ mod tests {
 
     #[test]
     fn the_median_lies_between_two_where_there_is_none_in_the_middle() {
-        let of = |values: &[f64]| Spread::of(values.iter().copied());
+        let of = |values: &[f64]| Median::of(values.iter().copied());
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&[3.0, 1.0, 9.0]), Some(Spread { low: 1.0, median: 3.0, high: 9.0 }));
-        assert_eq!(of(&[4.0, 1.0, 2.0, 9.0]), Some(Spread { low: 1.0, median: 3.0, high: 9.0 }));
+        assert_eq!(of(&[3.0, 1.0, 9.0]), Some(Median { low: 1.0, median: 3.0, high: 9.0 }));
+        assert_eq!(of(&[4.0, 1.0, 2.0, 9.0]), Some(Median { low: 1.0, median: 3.0, high: 9.0 }));
     }
 }
