@@ -66,7 +66,7 @@ impl Executor<'_> {
         let done = self.run_on_one(node, access, text, call).await?;
         // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
-        let (then, concerns) = (self.tx.bound_now(), self.tx.activity.concerns());
+        let (then, concerns) = (self.tx.bound_now(), self.tx.activity.plan.concerns());
         self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, then, concerns, made });
         Ok(done)
     }

@@ -7,6 +7,7 @@
 
 pub mod activity;
 pub mod pauses;
+pub mod plan_in_sight;
 pub mod role;
 
 use std::collections::BTreeMap;

@@ -104,7 +104,7 @@ impl Session {
             Ok(tag) => {
                 self.adopt_settings().await;
                 // Its settings stay; whether the rest is committed is decided later.
-                self.tx.activity.end_plan();
+                self.tx.activity.plan.end();
                 self.end_transaction(Ended::Unknown).await;
                 Ok(Done::Tag(tag))
             }
@@ -302,7 +302,7 @@ impl Session {
     async fn ready_to_commit(
         &mut self,
     ) -> Result<(Vec<NodeId>, Option<Arc<LateCode>>, Option<Hold>), Failure> {
-        self.tx.activity.end_plan();
+        self.tx.activity.plan.end();
         self.tx.begin_late_calls().await?;
         if self.tx.transaction.defers_unseen {
             Box::pin(self.executor().run_deferred()).await?;

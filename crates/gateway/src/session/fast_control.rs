@@ -69,7 +69,7 @@ impl Session {
     /// Carries it out. False: it is to be taken the long way, and nothing was done.
     pub(super) async fn take_control(&mut self, control: Control) -> Result<bool, ClientError> {
         let Control { statement, planned, len, told } = control;
-        self.tx.activity.end_plan();
+        self.tx.activity.plan.end();
         let written = self.client.written();
         if let Told::Execution { prepared, describes } = &told {
             let out = self.client.out();

@@ -26,7 +26,7 @@ use crate::client::failure::Failure;
 use crate::executor::relay_all;
 use crate::plans::ShapeEntry;
 use crate::plans::route::{BoundParameter, one_node};
-use crate::registry::activity::Activity;
+use crate::registry::plan_in_sight::PlanInSight;
 use crate::session::Session;
 use crate::session::fast_control::{Control, Told};
 use crate::session::run_again::RUNS_MAX;
@@ -112,7 +112,7 @@ impl Session {
                         self.end_statement(Err(failure)).await?;
                         return Ok(true);
                     }
-                    self.tx.activity.end_plan();
+                    self.tx.activity.plan.end();
                     self.return_links().await?;
                 }
             }
@@ -146,7 +146,7 @@ impl Session {
         };
         let renewed = renewed.await;
         let is_stopped = renewed.is_err() && self.is_to_run_again(&renewed, 0);
-        self.tx.activity.end_plan();
+        self.tx.activity.plan.end();
         self.return_links().await?;
         Ok(renewed.is_ok() || is_stopped)
     }
@@ -184,7 +184,7 @@ impl Session {
         };
         if !self.is_admitted_at_once() {
             // The long way would wait for the same, and cost more after it.
-            self.tx.activity.end_plan();
+            self.tx.activity.plan.end();
             match self.tx.registry.pool.admit(&self.tx.share).await {
                 Ok(permit) => self.tx.permit = Some(permit),
                 Err(full) => {
@@ -242,7 +242,7 @@ impl Session {
             return None;
         }
         // As `begin_statement`, if it had nothing to wait for or to do.
-        if !self.tx.comes_into_sight(Activity::begin_to_send) {
+        if !self.tx.comes_into_sight(PlanInSight::begin_to_send) {
             return None;
         }
         self.tx.refresh_catalog();
@@ -398,7 +398,7 @@ impl Session {
         }
         // A change that stops the plan sees from now on that something may come; or that is seen here.
         link.note_sending();
-        if self.tx.activity.is_overtaken() {
+        if self.tx.activity.plan.is_overtaken() {
             link.note_heard();
             return None;
         }

@@ -112,7 +112,7 @@ impl Session {
         loop {
             self.tx.end_if_misread();
             if self.is_at_rest() {
-                self.tx.activity.end_plan();
+                self.tx.activity.plan.end();
                 if !self.tx.transaction.is_open() {
                     self.tx.transaction.late_calls = None;
                 }

@@ -10,8 +10,8 @@ use tutti_sql::catalog::Catalog;
 
 use super::Session;
 use crate::client::failure::Failure;
-use crate::registry::activity::Activity;
 use crate::registry::activity::overtaken;
+use crate::registry::plan_in_sight::PlanInSight;
 use crate::transaction::planning::{
     Parsed, is_of_analysis, is_of_rows_or_objects, is_setting, is_transaction_control,
     names_no_rows,
@@ -38,7 +38,7 @@ impl Session {
     ///
     /// Errors: 57P03 if that takes long; 57014 and 55P03 as on a node.
     pub(super) async fn begin_statement(&mut self, text: &str) -> Result<(), Failure> {
-        self.tx.activity.end_plan();
+        self.tx.activity.plan.end();
         // They depend on no table; and a hold that waits for the end of a transaction must not
         // delay that end.
         if self.tx.transaction.failed || is_transaction_control(text) {
@@ -60,7 +60,7 @@ impl Session {
             if self.tx.must_refresh_scope() && !is_early {
                 self.tx.refresh_scope().await?;
             }
-            if self.tx.comes_into_sight(Activity::begin_plan) {
+            if self.tx.comes_into_sight(PlanInSight::begin) {
                 return Ok(());
             }
         }
@@ -75,9 +75,9 @@ impl Session {
         text: &str,
         next: Next,
     ) -> Result<(), Failure> {
-        if self.tx.activity.is_overtaken_unsent() {
+        if self.tx.activity.plan.is_overtaken_unsent() {
             // What the flight has sent before that plan is answered.
-            self.tx.activity.end_plan();
+            self.tx.activity.plan.end();
         }
         if self.tx.scope_is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
@@ -86,7 +86,7 @@ impl Session {
             self.quiet_pipeline().await?;
         }
         let looks = self.tx.must_refresh_scope() && self.is_at_rest();
-        let begins = self.has_sent_nothing() || !self.tx.activity.has_plan();
+        let begins = self.has_sent_nothing() || !self.tx.activity.plan.exists();
         if next == Next::OfPortal && begins {
             return self.begin_portal().await;
         }
@@ -98,13 +98,13 @@ impl Session {
             self.quiet_pipeline().await?;
             return self.begin_statement(text).await;
         }
-        if self.tx.activity.is_overtaken() {
+        if self.tx.activity.plan.is_overtaken() {
             return Err(overtaken().into());
         }
         if next == Next::Nothing {
             return Ok(());
         }
-        self.tx.activity.widen_plan();
+        self.tx.activity.plan.widen();
         if !self.tx.registry.cluster.publisher.is_held() {
             // Changes that the flight had nothing to do with have passed it by.
             self.tx.refresh_catalog();
@@ -126,14 +126,14 @@ impl Session {
     pub(super) fn rest_in_flight(&self) {
         let activity = &self.tx.activity;
         // Of what may depend on anything it is not known what may still run at its end.
-        if activity.has_known_concerns() && !activity.is_overtaken() {
-            activity.end_plan();
+        if activity.plan.has_known_concerns() && !activity.plan.is_overtaken() {
+            activity.plan.end();
         }
     }
 
     /// Whether a flight has begun and everything of it is answered.
     fn is_between_statements(&self) -> bool {
-        !self.has_sent_nothing() && !self.tx.activity.has_plan()
+        !self.has_sent_nothing() && !self.tx.activity.plan.exists()
     }
 
     /// A flight goes on after [`Self::rest_in_flight`]. False: something has changed meanwhile, which must be looked
@@ -141,13 +141,13 @@ impl Session {
     ///
     /// Errors: 40001 if that would need two snapshots.
     async fn resume_flight(&mut self) -> Result<bool, Failure> {
-        if self.tx.comes_into_sight(Activity::begin_plan) {
+        if self.tx.comes_into_sight(PlanInSight::begin) {
             let known = self.tx.catalog.clone();
             self.tx.refresh_catalog();
             if Arc::ptr_eq(&known, &self.tx.catalog) && !self.tx.must_refresh_scope() {
                 return Ok(true);
             }
-            self.tx.activity.end_plan();
+            self.tx.activity.plan.end();
         }
         match self.has_snapshot_of_flight() {
             true => Err(overtaken().into()),
@@ -164,7 +164,7 @@ impl Session {
 
     /// Before a portal goes on that was bound before what is in sight.
     async fn begin_portal(&mut self) -> Result<(), Failure> {
-        self.tx.activity.end_plan();
+        self.tx.activity.plan.end();
         match self.tx.transaction.failed {
             true => Ok(()),
             false => {

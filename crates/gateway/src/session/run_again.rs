@@ -64,7 +64,7 @@ impl Session {
     /// be planned again in its transaction, which is unaffected.
     pub(super) fn is_unsent<T>(&self, ran: &Result<T, Failure>) -> bool {
         matches!(ran, Err(Failure::Statement(error)) if says_overtaken(error))
-            && self.tx.activity.is_overtaken_unsent()
+            && self.tx.activity.plan.is_overtaken_unsent()
             && !self.tx.transaction.failed
             && !self.tx.transaction.doomed
     }

@@ -26,6 +26,6 @@ pub struct LateCalls {
     pub then: BoundWith,
     /// What they call.
     pub concerns: Arc<Concerns>,
-    /// The plan by which changes see them, see [`Activity`](crate::registry::activity::Activity).
+    /// The plan by which changes see them, see [`PlanInSight`](crate::registry::plan_in_sight::PlanInSight).
     pub plan_number: u64,
 }

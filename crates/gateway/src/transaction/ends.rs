@@ -254,7 +254,7 @@ impl TransactionContext {
     }
 
     pub(crate) async fn roll_back_nodes(&mut self) {
-        self.activity.end_plan();
+        self.activity.plan.end();
         let nodes: Vec<_> = self
             .transaction
             .nodes

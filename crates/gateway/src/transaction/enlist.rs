@@ -68,7 +68,7 @@ impl TransactionContext {
         let link = self.links.at(&node);
         // A change that stops the plan sees from now on that something may come; or that is seen here.
         let owes_more = link.note_sending();
-        if self.activity.is_overtaken() {
+        if self.activity.plan.is_overtaken() {
             if !owes_more {
                 link.note_heard();
             }
@@ -139,7 +139,7 @@ impl TransactionContext {
             self.transaction.note_alone(self.catalog.is_solo(), access);
         }
         // Last: the caller writes to the link without waiting again.
-        if !self.activity.may_send() {
+        if !self.activity.plan.may_send() {
             return Err(overtaken().into());
         }
         let (is_open, may_write) = (self.transaction.is_open(), self.may_write(access));

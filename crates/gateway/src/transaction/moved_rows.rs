@@ -35,7 +35,7 @@ impl TransactionContext {
             return Ok(None);
         }
         // Two such commits must not wait for each other.
-        self.activity.end_plan();
+        self.activity.plan.end();
         let is_held = self.transaction.change.is_some();
         if !is_held {
             self.wait_for_pause().await?;
@@ -44,7 +44,7 @@ impl TransactionContext {
         let registry = self.registry.clone();
         let hold = (!is_held).then(|| registry.cluster.publisher.hold());
         for (_, activity) in registry.activities.with_plans(self.process_id) {
-            activity.overtake_unsent();
+            activity.plan.overtake_unsent();
         }
         let activity = self.activity.clone();
         let ended = tokio::select! {
@@ -75,7 +75,7 @@ async fn end_searches(
                     let mut with_plans = registry.activities.with_plans(own);
                     // Statements that commit before they end touch tables of node 1 only.
                     with_plans.retain(|(_, activity)| {
-                        activity.unasked().is_none() && activity.may_concern(&oids)
+                        activity.plan.unasked().is_none() && activity.plan.may_concern(&oids)
                     });
                     let sessions =
                         with_plans.iter().map(|(session, _)| Session(*session)).collect();
@@ -92,7 +92,7 @@ async fn end_searches(
                 Effect::Overtake(Session(session)) => {
                     if let Some(activity) = registry.activities.of(session) {
                         activity.mark_moved();
-                        activity.overtake();
+                        activity.plan.overtake();
                     }
                     None
                 }

@@ -108,7 +108,7 @@ pub struct Bound {
     pub planned: Arc<Planned>,
     /// When that was.
     pub(crate) then: BoundWith,
-    /// The plan by which changes have seen it, see [`Activity`](crate::registry::activity::Activity).
+    /// The plan by which changes have seen it, see [`PlanInSight`](crate::registry::plan_in_sight::PlanInSight).
     pub plan_number: u64,
     /// The relations that it named then, by OID. `None`: all that it uses is locked since it was bound, as is
     /// not so of utility statements, nor of what writes others with its table, or calls code.

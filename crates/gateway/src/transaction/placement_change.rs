@@ -33,7 +33,8 @@ use tutti_wire::sqlstate;
 use super::change_in_commit::ChangeInCommit;
 use super::waiting::{Waits, canceled};
 use crate::client::failure::Failure;
-use crate::registry::activity::{Activity, Unasked};
+use crate::registry::activity::Activity;
+use crate::registry::plan_in_sight::Unasked;
 use crate::registry::{Ending, Registry, process_ids};
 use crate::transaction::TransactionContext;
 
@@ -91,7 +92,7 @@ impl TransactionContext {
                     Effect::WaitForPause => {
                         // What it had to do with placements is done; two that commit do not wait for each
                         // other.
-                        self.activity.end_plan();
+                        self.activity.plan.end();
                         self.wait_for_pause().await.map(|()| Some(Event::PauseOver))
                     }
                     Effect::Hold => {
@@ -117,7 +118,7 @@ impl TransactionContext {
                     Effect::Commit => return Ok(()),
                     Effect::StopUnsent => {
                         for (_, activity) in registry.activities.with_plans(self.process_id) {
-                            activity.overtake_unsent();
+                            activity.plan.overtake_unsent();
                         }
                         Ok(None)
                     }
@@ -518,7 +519,7 @@ struct Comparison {
 impl Comparison {
     /// What the machine must know of a session's plan.
     fn plan_of(&mut self, session: i32, activity: &Activity) -> Plan {
-        let unasked = activity.unasked();
+        let unasked = activity.plan.unasked();
         let cannot_end = unasked.map(|unasked| {
             *self.proofs.entry(session).or_insert_with(|| match is_proven(&unasked, &self.new) {
                 true => Proof::Holds,
@@ -527,32 +528,33 @@ impl Comparison {
         });
         let touched = self.touched.as_ref();
         let is_touched = |oid: u32| touched.is_none_or(|touched| touched.contains(&oid));
-        let writes_changed_in_steps = activity.writes_any(|table| is_touched(*table));
-        let brings_changed = || activity.brings_any(|relation| is_touched(relation.oid));
+        let writes_changed_in_steps = activity.plan.writes_any(|table| is_touched(*table));
+        let brings_changed = || activity.plan.brings_any(|relation| is_touched(relation.oid));
         // It may be any relation by now, whatever is done to it.
-        let names_absent = activity.names_absent();
+        let names_absent = activity.plan.names_absent();
         Plan {
             cannot_end,
             may_use_moved: names_absent
                 || self.changes_code
                 || match &self.moved {
-                    Moved::Relations(moved) => activity.may_concern(moved),
+                    Moved::Relations(moved) => activity.plan.may_concern(moved),
                     Moved::Nothing | Moved::Anything => true,
                 },
             may_use_changed: names_absent
                 || self.is_more
-                || touched.is_none_or(|touched| activity.may_concern(touched)),
+                || touched.is_none_or(|touched| activity.plan.may_concern(touched)),
             uses_changed: names_absent
-                || touched.is_some_and(|touched| activity.depends_on(touched)),
+                || touched.is_some_and(|touched| activity.plan.depends_on(touched)),
             uses_changed_names: (names_absent && self.gives_names)
-                || activity.depends_on(&self.dropped),
+                || activity.plan.depends_on(&self.dropped),
             writes_changed_in_steps,
             rebuilds_changed: writes_changed_in_steps || brings_changed(),
             brings_checked: activity
+                .plan
                 .brings_any(|relation| planner::refuse_transit(relation, &self.new).is_err()),
-            may_call_grown: !self.grown.is_empty() && activity.may_call(&self.grown),
-            sends_ahead: activity.sends_ahead(),
-            comes_later: activity.comes_later(),
+            may_call_grown: !self.grown.is_empty() && activity.plan.may_call(&self.grown),
+            sends_ahead: activity.plan.sends_ahead(),
+            comes_later: activity.plan.comes_later(),
         }
     }
 }
@@ -595,7 +597,7 @@ impl Others<'_> {
                     let activity = self.registry.activities.of(session.0)?;
                     let plan = self.comparison.plan_of(session.0, &activity);
                     let backends = seen.remove(&session).unwrap_or_default();
-                    activity.has_plan().then_some((session, Looked { plan, backends }))
+                    activity.plan.exists().then_some((session, Looked { plan, backends }))
                 });
                 let mut looked: BTreeMap<_, _> = looked.collect();
                 // A session that has gone since it was listed may have left something: that is to be listed.
@@ -609,7 +611,7 @@ impl Others<'_> {
             }
             Effect::Stop(Session(session)) => {
                 if let Some(activity) = self.registry.activities.of(session) {
-                    activity.overtake();
+                    activity.plan.overtake();
                 }
                 Ok(None)
             }

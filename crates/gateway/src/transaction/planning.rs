@@ -22,7 +22,7 @@ use tutti_wire::sqlstate;
 use crate::client::failure::Failure;
 use crate::plans::reading::SMALL_BYTES;
 use crate::plans::{Basis, ShapeEntry, apart};
-use crate::registry::activity::Unasked;
+use crate::registry::plan_in_sight::Unasked;
 use crate::transaction::TransactionContext;
 use crate::transaction::bound_with::{BoundWith, LateCalls};
 use crate::transaction::scope::REFRESH_CACHES;
@@ -75,7 +75,7 @@ impl TransactionContext {
     pub(crate) fn note_steps(&self, plan: &Plan) {
         let (written, brought) = (plan.written_in_steps(), plan.brought());
         if !written.is_empty() || !brought.is_empty() {
-            self.activity.note_steps(written, brought.into_iter().cloned().collect());
+            self.activity.plan.note_steps(written, brought.into_iter().cloned().collect());
         }
     }
 
@@ -83,7 +83,7 @@ impl TransactionContext {
     pub(crate) fn note_unasked(&self, planned: &Planned, text: &str) {
         if planned.unasked {
             let scope = (!self.catalog.is_solo()).then(|| self.scope.clone());
-            self.activity.note_unasked(Unasked { text: text.to_owned(), scope });
+            self.activity.plan.note_unasked(Unasked { text: text.to_owned(), scope });
         }
     }
 
@@ -206,7 +206,7 @@ impl TransactionContext {
     /// What was left, unless changes have seen the statements that left it until now.
     pub(crate) fn unseen_late_calls(&self) -> Option<&LateCalls> {
         let late = self.transaction.late_calls.as_ref()?;
-        (!self.activity.is_still(late.plan_number)).then_some(late)
+        (!self.activity.plan.is_still(late.plan_number)).then_some(late)
     }
 
     /// False: there is no such.
@@ -214,7 +214,7 @@ impl TransactionContext {
         let Some(late) = self.unseen_late_calls() else { return Ok(false) };
         let concerns = late.concerns.clone();
         self.begin_in_sight(waits).await?;
-        self.activity.note_concerns(Some(&concerns), true);
+        self.activity.plan.note_concerns(Some(&concerns), true);
         Ok(true)
     }
 
@@ -272,19 +272,19 @@ impl TransactionContext {
         Ok(false)
     }
 
-    /// As [`Activity::note_concerns`](crate::registry::activity::Activity::note_concerns), of a statement with this
+    /// As [`PlanInSight::note_concerns`](crate::registry::plan_in_sight::PlanInSight::note_concerns), of a statement with this
     /// access.
     pub(crate) fn note_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
-        self.activity.note_concerns(concerns, access == Access::Write);
+        self.activity.plan.note_concerns(concerns, access == Access::Write);
         if access == Access::Write {
             self.note_late_calls(concerns);
         }
     }
 
-    /// As [`Activity::join_concerns`](crate::registry::activity::Activity::join_concerns), of a statement with this
+    /// As [`PlanInSight::join_concerns`](crate::registry::plan_in_sight::PlanInSight::join_concerns), of a statement with this
     /// access.
     pub(crate) fn join_concerns(&mut self, concerns: Option<&Arc<Concerns>>, access: Access) {
-        self.activity.join_concerns(concerns, access == Access::Write);
+        self.activity.plan.join_concerns(concerns, access == Access::Write);
         if access == Access::Write {
             self.note_late_calls(concerns);
         }
@@ -298,7 +298,7 @@ impl TransactionContext {
             Some(known) if known.concerns.calls_all_of(concerns) => (),
             Some(known) => known.concerns = Arc::new(known.concerns.with(concerns)),
             None => {
-                let (then, plan_number) = (self.bound_now(), self.activity.plan_number());
+                let (then, plan_number) = (self.bound_now(), self.activity.plan.number());
                 let concerns = concerns.clone();
                 self.transaction.late_calls = Some(LateCalls { then, concerns, plan_number });
             }

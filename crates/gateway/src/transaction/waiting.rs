@@ -14,7 +14,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
-use crate::registry::activity::Activity;
+use crate::registry::plan_in_sight::PlanInSight;
 use crate::transaction::TransactionContext;
 
 /// How long a statement waits while a schema change is committed and read.
@@ -53,7 +53,7 @@ impl TransactionContext {
                     }
                 }
             }
-            if self.comes_into_sight(Activity::begin_to_send) {
+            if self.comes_into_sight(PlanInSight::begin_to_send) {
                 return Ok(());
             }
         }
@@ -64,11 +64,11 @@ impl TransactionContext {
     ///
     /// In this order, so that of a statement and a change at least one sees the other
     /// ([`Publisher`](tutti_cluster::catalog::publisher)).
-    pub(crate) fn comes_into_sight(&self, begin: impl FnOnce(&Activity)) -> bool {
-        begin(&self.activity);
+    pub(crate) fn comes_into_sight(&self, begin: impl FnOnce(&PlanInSight)) -> bool {
+        begin(&self.activity.plan);
         let is_free = !self.registry.cluster.publisher.is_held();
         if !is_free {
-            self.activity.end_plan();
+            self.activity.plan.end();
         }
         is_free
     }
@@ -136,7 +136,7 @@ impl TransactionContext {
         match joined {
             Ok(()) => self.timeouts_on(NodeId::HOME).await,
             // Whoever sends something next is told of the change.
-            Err(_) if self.activity.is_overtaken() => Ok(Timeouts::default()),
+            Err(_) if self.activity.plan.is_overtaken() => Ok(Timeouts::default()),
             Err(failure) => self.failed_to_ask(NodeId::HOME, failure),
         }
     }

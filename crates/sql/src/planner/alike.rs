@@ -8,9 +8,9 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, Node, SqlValueFunctionOp};
 
 use super::analysis::{Analysis, Source};
+use super::built_in_types::{is_local, may_be_time};
 use super::context::Context;
 use super::current_time::says_now;
-use super::determinism::{is_local_type, may_be_time};
 use super::functions::{is_built_in, is_time};
 use super::syntax::{name_of, string};
 use crate::catalog::{Column, RelationKind, Volatility};
@@ -79,7 +79,7 @@ impl<'a> Alike<'_, 'a> {
                 // A text may say now, to each node at another time.
                 cast.type_name.as_ref().is_some_and(|name| {
                     let name = name.names.last().and_then(string).unwrap_or_default();
-                    !is_local_type(name)
+                    !is_local(name)
                         && (!may_be_time(name) || cast.arg.as_deref().is_some_and(is_plain))
                 })
             }

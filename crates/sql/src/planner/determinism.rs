@@ -11,9 +11,10 @@ use std::collections::HashSet;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     AExpr, FuncCall, Node, RangeVar, SelectStmt, SetOperation, SqlValueFunctionOp, SubLinkType,
-    TypeCast, TypeName,
+    TypeCast,
 };
 
+use super::built_in_types;
 use super::context::Context;
 use super::current_time::{has_time_of_making, names_current_time};
 use super::functions::is_built_in;
@@ -26,48 +27,6 @@ use crate::walk;
 const SYSTEM_COLUMNS: [&str; 6] = ["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
 /// Aggregates whose result is the same, to the last bit, for any order of their input.
 const EXACT_AGGREGATES: [&str; 4] = ["count", "bool_and", "bool_or", "every"];
-/// Types whose input functions know the word "now".
-const TIME_TYPES: [&str; 5] = ["timestamptz", "timestamp", "date", "time", "timetz"];
-/// Types of PostgreSQL's own whose input functions know no word for the current time.
-const PLAIN_TYPES: [&str; 37] = [
-    "bool",
-    "int2",
-    "int4",
-    "int8",
-    "float4",
-    "float8",
-    "numeric",
-    "text",
-    "varchar",
-    "bpchar",
-    "char",
-    "name",
-    "bytea",
-    "uuid",
-    "json",
-    "jsonb",
-    "jsonpath",
-    "xml",
-    "oid",
-    "interval",
-    "inet",
-    "cidr",
-    "macaddr",
-    "macaddr8",
-    "bit",
-    "varbit",
-    "money",
-    "point",
-    "line",
-    "lseg",
-    "box",
-    "path",
-    "polygon",
-    "circle",
-    "tsvector",
-    "tsquery",
-    "int4range",
-];
 /// Immutable functions whose result depends on numbers that each node assigns by itself.
 const HASHES_OF_LOCAL: [&str; 10] = [
     "hashenum",
@@ -81,40 +40,6 @@ const HASHES_OF_LOCAL: [&str; 10] = [
     "hash_multirange",
     "hash_multirange_extended",
 ];
-/// Types whose values are numbers that each node assigns by itself, or names of such.
-const LOCAL_TYPES: [&str; 15] = [
-    "oid",
-    "tid",
-    "xid",
-    "xid8",
-    "cid",
-    "regproc",
-    "regprocedure",
-    "regoper",
-    "regoperator",
-    "regclass",
-    "regtype",
-    "regrole",
-    "regnamespace",
-    "regconfig",
-    "regdictionary",
-];
-
-/// Whether it is the name of a type whose values are a node's own.
-pub(super) fn is_local_type(name: &str) -> bool {
-    LOCAL_TYPES.contains(&name)
-}
-
-/// Whether it is the name of a type whose texts may say now.
-fn is_time_type(name: &str) -> bool {
-    TIME_TYPES.contains(&name)
-}
-
-/// The same, or of a type that is not known: a domain may be of any.
-pub(super) fn may_be_time(name: &str) -> bool {
-    is_time_type(name) || !PLAIN_TYPES.contains(&name)
-}
-
 /// Why an expression need not have the same value on every node, as a clause; `None` if it provably has.
 pub(super) fn expression_obstacle(expression: &Node, context: &Context<'_>) -> Option<String> {
     Proof::new(context).node(expression).err()
@@ -338,13 +263,13 @@ impl<'a> Proof<'a> {
         match name {
             // A text may say "now", and each node has a now of its own. For literals and parameters,
             // the planner and the session check the value.
-            Some(name) if TIME_TYPES.contains(&name) && !is_literal => {
+            Some(name) if built_in_types::is_time(name) && !is_literal => {
                 Err(format!("a text that becomes a {name} may say now"))
             }
-            Some(name) if !is_known_type(cast.type_name.as_ref()) => {
+            Some(name) if !built_in_types::is_built_in(name) => {
                 Err(format!("type {name} is a user's, and may be a domain"))
             }
-            Some(name) if LOCAL_TYPES.contains(&name) => {
+            Some(name) if built_in_types::is_local(name) => {
                 Err(format!("values of type {name} differ by node"))
             }
             _ if self.context.catalog.has_unproven_casts => {
@@ -353,39 +278,4 @@ impl<'a> Proof<'a> {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether a cast names one of PostgreSQL's own types, as the grammar or a schema says it.
-fn is_known_type(name: Option<&TypeName>) -> bool {
-    const KNOWN: [&str; 26] = [
-        "bool",
-        "int2",
-        "int4",
-        "int8",
-        "float4",
-        "float8",
-        "numeric",
-        "text",
-        "varchar",
-        "bpchar",
-        "name",
-        "bytea",
-        "uuid",
-        "json",
-        "jsonb",
-        "interval",
-        "bit",
-        "varbit",
-        "inet",
-        "cidr",
-        "timestamptz",
-        "timestamp",
-        "date",
-        "time",
-        "timetz",
-        "money",
-    ];
-    let Some(name) = name else { return true };
-    let last = name.names.last().and_then(string).unwrap_or_default();
-    KNOWN.contains(&last) || LOCAL_TYPES.contains(&last)
 }

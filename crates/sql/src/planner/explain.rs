@@ -5,7 +5,7 @@
 
 use crate::plan::{
     Access, Collect, CollectFrom, CopyToPlan, DataPlan, Gather, Insert, InsertSource, KeyValue,
-    NodeChoice, Piece, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock, Template,
+    NodeChoice, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock,
 };
 
 const BY_THE_SESSION: &str = "Tutti: answered by the gateway's session";
@@ -135,13 +135,13 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
     }
     if let Some(partial) = &gather.partial {
         lines.push(format!("  Aggregated on every node: {}", partial.select));
-        lines.push(format!("  Finally: {}", template(&partial.statement)));
+        lines.push(format!("  Finally: {}", partial.statement));
         return;
     }
     for collect in &gather.collects {
         lines.push(collect_line(collect));
     }
-    lines.push(format!("  Finally: {}", template(&gather.statement)));
+    lines.push(format!("  Finally: {}", gather.statement));
 }
 
 fn describe_locks(locks: &[TableLock], lines: &mut Vec<String>) {
@@ -180,19 +180,7 @@ fn describe_insert(insert: &Insert, lines: &mut Vec<String>) {
                 }
             });
             lines.extend(explain_lines(plan).into_iter().map(|line| format!("  {line}")));
-            lines.push(format!("  Finally: {}", template(per_node)));
+            lines.push(format!("  Finally: {}", per_node));
         }
     }
-}
-
-fn template(template: &Template) -> String {
-    template
-        .0
-        .iter()
-        .map(|piece| match piece {
-            Piece::Sql(sql) => sql.clone(),
-            Piece::Rows(index) => format!("<rows {index}>"),
-            Piece::Now => "<now>".to_owned(),
-        })
-        .collect()
 }

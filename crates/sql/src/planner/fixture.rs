@@ -323,7 +323,7 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
                     writeln!(out, "{pad}  {query}").unwrap();
                     show(plan, out, depth + 2);
                     writeln!(out, "{pad}  columns {columns:?} key {key:?}").unwrap();
-                    writeln!(out, "{pad}  {}", show_template(insert)).unwrap();
+                    writeln!(out, "{pad}  {}", insert).unwrap();
                 }
             }
         }
@@ -347,7 +347,7 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             writeln!(out, "{pad}move rows of {}", of.relation.name).unwrap();
             writeln!(out, "{pad}  {}", of.select).unwrap();
             for template in [&of.update, &of.delete, &of.insert] {
-                writeln!(out, "{pad}  {}", show_template(template)).unwrap();
+                writeln!(out, "{pad}  {}", template).unwrap();
             }
         }
         Plan::Schema(SchemaPlan::TemporaryDdl { gather, .. }) => {
@@ -378,22 +378,13 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     writeln!(out, "{pad}gather on {:?} {:?}", gather.run_on, gather.access).unwrap();
     if let Some(partial) = &gather.partial {
         writeln!(out, "{pad}  parts {}", partial.select).unwrap();
-        writeln!(out, "{pad}  {}", show_template(&partial.statement)).unwrap();
+        writeln!(out, "{pad}  {}", partial.statement).unwrap();
         return;
     }
     for collect in &gather.collects {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
     }
-    writeln!(out, "{pad}  {}", show_template(&gather.statement)).unwrap();
-}
-
-fn show_template(template: &Template) -> String {
-    let pieces = template.0.iter().map(|piece| match piece {
-        Piece::Sql(text) => text.clone(),
-        Piece::Rows(gap) => format!("<rows {gap}>"),
-        Piece::Now => "<now>".to_owned(),
-    });
-    pieces.collect()
+    writeln!(out, "{pad}  {}", gather.statement).unwrap();
 }
 
 fn show_node(node: &NodeChoice) -> String {

@@ -40,7 +40,7 @@ impl Session {
                 self.tx.join_concerns(chosen.concerns.as_ref(), *access);
             }
             // The executor begins it when it is executed.
-            _ => self.tx.activity.narrow_plan(),
+            _ => self.tx.activity.plan.narrow(),
         }
         self.tx.refuse_if_failed(&planned)?;
         self.tx.refuse_late_reads(&planned)?;
@@ -79,7 +79,7 @@ impl Session {
                 let bound = Bound {
                     planned: chosen,
                     then: self.tx.bound_now(),
-                    plan_number: self.tx.activity.plan_number(),
+                    plan_number: self.tx.activity.plan.number(),
                     unheld: (!holds_tables).then(|| self.tx.named_by(&parsed)),
                     statement: parsed,
                     again,

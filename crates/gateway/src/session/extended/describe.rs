@@ -51,7 +51,7 @@ impl Session {
             });
             return Ok(());
         }
-        self.tx.activity.note_analysis(planned.concerns.as_ref());
+        self.tx.activity.plan.note_analysis(planned.concerns.as_ref());
         if self.is_described_separately(&planned) {
             self.check_separately(&name).await?;
             self.describe_anew(&name).await?;
@@ -117,7 +117,7 @@ impl Session {
     pub(super) async fn check_separately(&mut self, name: &str) -> Result<(), Failure> {
         let is_due = self.pipeline.unchecked.take_if(|unchecked| unchecked == name).is_some();
         if let Err(failure) = self.describe_silently(name).await {
-            let is_stopped = self.tx.activity.is_overtaken()
+            let is_stopped = self.tx.activity.plan.is_overtaken()
                 || matches!(&failure, Failure::Statement(error) if says_overtaken(error));
             if is_due && is_stopped {
                 // Whoever takes its message again finds it; where nobody does, it goes with the rest (`skip_rest`).

@@ -70,7 +70,7 @@ impl Session {
     /// Errors: 40001 if nothing has kept its tables, or the code that it runs, as they were; 0A000 if its names
     /// mean others; 25P01.
     fn go_on_with(&mut self, bound: &Bound, runs: bool, access: Access) -> Result<(), Failure> {
-        if !self.tx.activity.is_still(bound.plan_number) {
+        if !self.tx.activity.plan.is_still(bound.plan_number) {
             let concerns = self.tx.refuse_bound_otherwise(bound, bound.begins(runs))?;
             self.tx.join_concerns(concerns.as_ref(), access);
         } else if self.tx.transaction.catalog_changed {
@@ -99,7 +99,7 @@ impl Session {
             self.pipeline.in_progress = self.tx.begin_serializable();
         }
         if self.pipeline.executes() {
-            self.tx.activity.note_sends_ahead();
+            self.tx.activity.plan.note_sends_ahead();
         }
         self.pipeline.expects.push_back(Expect::Execute);
         self.tx.flight.insert(node, true);

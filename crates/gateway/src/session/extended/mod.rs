@@ -60,8 +60,8 @@ impl Session {
     async fn rest_before_pause(&mut self) -> Result<(), Failure> {
         let activity = &self.tx.activity;
         if self.has_sent_nothing()
-            || !activity.has_plan()
-            || activity.has_known_relations()
+            || !activity.plan.exists()
+            || activity.plan.has_known_relations()
             || self.pipeline.executes()
         {
             return Ok(());
@@ -117,7 +117,7 @@ impl Session {
                 self.tx.doubt_refreshed(node);
             }
         }
-        self.tx.activity.end_plan();
+        self.tx.activity.plan.end();
     }
 
     async fn answer_earlier(&mut self) -> Result<(), Failure> {
@@ -130,7 +130,7 @@ impl Session {
             let told = self.told_for_messages();
             // What is due without a plan depends on none: descriptions of portals.
             let due = self.pipeline.expects.len();
-            let of_none = if self.tx.activity.has_plan() { 0 } else { due };
+            let of_none = if self.tx.activity.plan.exists() { 0 } else { due };
             let taken = self.take_message_once(frame).await;
             // What the flight has sent before is answered, and was not of this plan.
             let is_due = self.pipeline.expects.len();
@@ -139,7 +139,7 @@ impl Session {
                 return taken;
             }
             // It may be a message that begins none: without one it is not stopped again, for ever.
-            self.tx.activity.end_plan();
+            self.tx.activity.plan.end();
         }
     }
 
@@ -198,7 +198,7 @@ impl Session {
                     (bound.statement.clone(), Next::ByNode)
                 }
                 Portal::Node { bound: Some(bound), .. }
-                    if !self.tx.activity.is_still(bound.plan_number) =>
+                    if !self.tx.activity.plan.is_still(bound.plan_number) =>
                 {
                     (bound.statement.clone(), Next::OfPortal)
                 }
@@ -212,7 +212,7 @@ impl Session {
     /// Whether a portal was bound and does not run yet, has no locks on all that it uses, and changes have not
     /// seen the plan that it was bound with ever since: executing it is the beginning of a statement.
     fn begins_anew(&self, bound: &Bound, runs: bool) -> bool {
-        bound.begins(runs) && !self.tx.activity.is_still(bound.plan_number)
+        bound.begins(runs) && !self.tx.activity.plan.is_still(bound.plan_number)
     }
 
     /// Whether a name is that of an SQL cursor whose query runs when rows are asked for.

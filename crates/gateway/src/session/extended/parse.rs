@@ -68,9 +68,9 @@ impl Session {
     pub(super) async fn check_unchecked(&mut self) -> Result<(), Failure> {
         let Some(name) = self.pipeline.unchecked.clone() else { return Ok(()) };
         let activity = &self.tx.activity;
-        let is_stopped =
-            activity.is_overtaken_unsent() || (activity.is_overtaken() && self.has_sent_nothing());
-        if is_stopped || !activity.has_plan() {
+        let is_stopped = activity.plan.is_overtaken_unsent()
+            || (activity.plan.is_overtaken() && self.has_sent_nothing());
+        if is_stopped || !activity.plan.exists() {
             // The client has paused since its Parse, and a change has stopped what was planned then.
             if self.has_sent_nothing() {
                 let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
@@ -84,7 +84,7 @@ impl Session {
             self.check_unchecked_here();
             return Ok(());
         }
-        self.tx.activity.note_analysis(planned.concerns.as_ref());
+        self.tx.activity.plan.note_analysis(planned.concerns.as_ref());
         if self.is_described_separately(&planned) {
             return Box::pin(self.check_separately(&name)).await;
         }

@@ -189,7 +189,7 @@ impl Session {
         }
         // A change that stops the plan sees from now on that something may come; or that is seen here.
         link.note_sending();
-        match self.tx.activity.is_overtaken() {
+        match self.tx.activity.plan.is_overtaken() {
             true => Err(overtaken().into()),
             false => Ok(()),
         }
@@ -198,7 +198,7 @@ impl Session {
     /// Reads what is due. After an error the node skips the rest, and so do we.
     pub(super) async fn read_expected(&mut self) -> Result<(), Failure> {
         self.read_answers(Patience::Waits).await?;
-        self.tx.activity.note_all_answered();
+        self.tx.activity.plan.note_all_answered();
         if let Some(link) = self.pipeline.node.and_then(|node| self.tx.links.get_mut(&node)) {
             link.note_heard();
         }

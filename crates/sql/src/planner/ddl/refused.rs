@@ -5,6 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CoercionContext, CreateCastStmt, TypeName};
 
+use crate::planner::built_in_types;
 use crate::planner::context::Context;
 use crate::planner::syntax::string;
 use crate::refusal::Refusal;
@@ -80,41 +81,8 @@ pub(in crate::planner) fn refuse_cast(cast: &CreateCastStmt) -> Result<(), Refus
 /// Whether it is a built-in type that the gateway's own statements have values of: by its schema, which the
 /// grammar adds to types with a name in the SQL language; or by its name, which nothing else should have.
 fn is_built_in(name: &TypeName) -> bool {
-    const NAMES: [&str; 31] = [
-        "text",
-        "name",
-        "oid",
-        "bytea",
-        "json",
-        "jsonb",
-        "uuid",
-        "int2",
-        "int4",
-        "int8",
-        "float4",
-        "float8",
-        "numeric",
-        "bool",
-        "char",
-        "varchar",
-        "bpchar",
-        "date",
-        "timestamp",
-        "timestamptz",
-        "interval",
-        "xid",
-        "xid8",
-        "tid",
-        "regclass",
-        "regtype",
-        "regproc",
-        "regprocedure",
-        "regoperator",
-        "regrole",
-        "regnamespace",
-    ];
     let words: Vec<_> = name.names.iter().filter_map(string).collect();
-    matches!(words.as_slice(), ["pg_catalog", name] | [name] if NAMES.contains(name))
+    matches!(words.as_slice(), ["pg_catalog", name] | [name] if built_in_types::is_built_in(name))
 }
 
 /// The refusal of `command … CONCURRENTLY`.
