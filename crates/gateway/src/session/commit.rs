@@ -467,7 +467,7 @@ impl Session {
             self.tx.refresh_scope_if_possible().await;
         } else if scope_changed {
             // What was set LOCAL ended with it.
-            self.tx.scope_is_stale = true;
+            self.tx.scope_state.is_stale = true;
         }
     }
 

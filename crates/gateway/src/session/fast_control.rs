@@ -108,7 +108,7 @@ impl Session {
                         id,
                         planned,
                         catalog,
-                        scope_changes: self.tx.scope_changes,
+                        scope_changes: self.tx.scope_state.changes,
                         named: BTreeSet::new(),
                         parsed: statement,
                         call,

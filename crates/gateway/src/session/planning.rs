@@ -56,7 +56,8 @@ impl Session {
             }
             self.renew_own_catalog(text).await?;
             self.tx.refresh_catalog();
-            let is_early = self.tx.scope_is_due && !self.tx.transaction.queried && is_setting(text);
+            let is_early =
+                self.tx.scope_state.is_due && !self.tx.transaction.queried && is_setting(text);
             if self.tx.must_refresh_scope() && !is_early {
                 self.tx.refresh_scope().await?;
             }
@@ -79,7 +80,7 @@ impl Session {
             // What the flight has sent before that plan is answered.
             self.tx.activity.plan.end();
         }
-        if self.tx.scope_is_due && !self.is_at_rest() {
+        if self.tx.scope_state.is_due && !self.is_at_rest() {
             self.quiet_pipeline().await?;
         }
         if self.is_between_statements() && !self.resume_flight().await? {
@@ -182,7 +183,7 @@ impl Session {
         if self.tx.transaction.own_is_stale && (self.tx.may_hide_names() || !names_no_rows(text)) {
             Box::pin(self.executor().reload_own_catalog()).await?;
             // Names that came with it may hide others.
-            self.tx.scope_is_stale |= self.tx.transaction.may_change_scope();
+            self.tx.scope_state.is_stale |= self.tx.transaction.may_change_scope();
             return Ok(());
         }
         if !self.tx.transaction.catalog_changed {

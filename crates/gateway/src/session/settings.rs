@@ -69,7 +69,7 @@ impl Session {
         }
         match setting {
             Setting::Show { name } if is_own_setting(name) => {
-                if name == COMMIT && (self.tx.must_refresh_scope() || self.tx.scope_is_due) {
+                if name == COMMIT && (self.tx.must_refresh_scope() || self.tx.scope_state.is_due) {
                     self.tx.refresh_scope().await?;
                 }
                 let text = match name.as_str() {

@@ -130,7 +130,7 @@ impl TransactionContext {
     /// The transaction has made or changed temporary objects, though no statement has said so.
     pub(crate) fn note_temporary(&mut self) {
         self.residue.anything = true;
-        self.scope_is_stale = true;
+        self.scope_state.is_stale = true;
         self.transaction.scope_changed = true;
     }
 
@@ -155,7 +155,7 @@ impl TransactionContext {
             self.residue.schema = true;
             self.transaction.changed_alone |= self.transaction.is_open() && self.catalog.is_solo();
             self.renamed |= renames(text);
-            self.scope_is_stale = true;
+            self.scope_state.is_stale = true;
             self.changed_defaults |= changes_what_sessions_begin_with(text);
         }
         if !settings.is_empty() {
@@ -241,7 +241,7 @@ impl TransactionContext {
         // First: it concerns the connections that the statement has used, not their successors.
         self.learn_bindings().await;
         self.learn_settings(left, is_behind).await;
-        if std::mem::take(&mut self.scope_is_stale_by_settings) {
+        if std::mem::take(&mut self.scope_state.is_stale_by_settings) {
             self.refresh_scope_if_possible().await;
         }
     }
@@ -349,7 +349,7 @@ impl TransactionContext {
                     ("role", "none") | ("session_authorization", _) if name == "role" || value == login
                 );
             if !is_untouched && self.settings.learn(&name, &value) {
-                self.scope_is_stale_by_settings |= is_scope_setting(&name);
+                self.scope_state.is_stale_by_settings |= is_scope_setting(&name);
             }
         }
         // Other connections get it when they are next checked out; this one has it.

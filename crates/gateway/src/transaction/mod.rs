@@ -53,6 +53,7 @@ use crate::plans::ReadingPermit;
 use crate::registry::Registry;
 use crate::registry::activity::Activity;
 
+use self::scope::ScopeState;
 pub(crate) use self::state::{Characteristics, Level, Mode, Transaction};
 
 /// See the module's documentation.
@@ -100,6 +101,8 @@ pub(crate) struct TransactionContext {
     pub(crate) catalog: Arc<Catalog>,
     /// Where names are looked up.
     pub(crate) scope: NameScope,
+    /// How well that is known.
+    pub(crate) scope_state: ScopeState,
     /// How far its transaction is.
     pub(crate) transaction: Transaction,
     /// What it has set.
@@ -110,20 +113,6 @@ pub(crate) struct TransactionContext {
     pub(crate) portals: HashMap<String, Portal>,
     /// SQL cursors, by name.
     pub(crate) cursors: HashMap<String, Cursor>,
-    /// How often the name scope has changed.
-    pub(crate) scope_changes: u64,
-    /// Of these, how often names of tables or code came to mean others.
-    pub(crate) sight_changes: u64,
-    /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
-    /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
-    pub(crate) scope_is_stale: bool,
-    /// How long it may be idle has to be asked too, which matters even where everything is on node
-    /// 1.
-    pub(crate) settings_are_stale: bool,
-    /// The transaction has changed the name scope, and must look it up before it uses a name.
-    pub(crate) scope_is_due: bool,
-    /// Code has set what names depend on.
-    pub(crate) scope_is_stale_by_settings: bool,
     /// New sessions may begin with other settings or rights than the pool's connections have.
     pub(crate) changed_defaults: bool,
     /// What is known of the plan at hand.
@@ -141,8 +130,6 @@ pub(crate) struct TransactionContext {
     pub(crate) hears_node_1_alone: bool,
     /// What the current statement runs on node 1 unseen by the gateway.
     pub(crate) accounting: Option<Accounting>,
-    /// The [`Registry::path_changes`] after which its names were looked up.
-    pub(crate) seen_path_changes: u64,
     /// The current statement is a part of the client's, which is not told of its end.
     pub(crate) is_part: bool,
     /// Whether the current statement takes a snapshot; LOCK TABLE and the like do not.
@@ -188,17 +175,12 @@ impl TransactionContext {
             renamed: false,
             residue: Residue::default(),
             scope: NameScope::default(),
+            scope_state: ScopeState { seen_path_changes, ..ScopeState::default() },
             transaction: Transaction::default(),
             settings: Settings::of_startup(startup),
             statements: HashMap::new(),
             portals: HashMap::new(),
             cursors: HashMap::new(),
-            scope_changes: 0,
-            sight_changes: 0,
-            scope_is_stale: false,
-            settings_are_stale: false,
-            scope_is_due: false,
-            scope_is_stale_by_settings: false,
             changed_defaults: false,
             planning: Planning::default(),
             starving: None,
@@ -208,7 +190,6 @@ impl TransactionContext {
             hears_node_1_alone: false,
             accounting: None,
             is_part: false,
-            seen_path_changes,
             takes_snapshot: true,
             flight: BTreeMap::new(),
         };

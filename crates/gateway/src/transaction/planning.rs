@@ -90,7 +90,7 @@ impl TransactionContext {
     /// Whether a table that is not known yet, or was dropped, may hide another of its name.
     pub(crate) fn may_hide_names(&self) -> bool {
         let is_of_users = |schema: &&String| *schema != "pg_catalog";
-        1 < self.scope.search_path.iter().filter(is_of_users).count() || self.scope_is_stale
+        1 < self.scope.search_path.iter().filter(is_of_users).count() || self.scope_state.is_stale
     }
 
     /// Whether catalogs have been published since the transaction's snapshot.
@@ -135,7 +135,11 @@ impl TransactionContext {
     /// What code means now.
     pub(crate) fn bound_now(&self) -> BoundWith {
         let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
-        BoundWith { catalog: self.catalog.clone(), path_changes, sight_changes: self.sight_changes }
+        BoundWith {
+            catalog: self.catalog.clone(),
+            path_changes,
+            sight_changes: self.scope_state.sight_changes,
+        }
     }
 
     /// Errors: 40001 if code that is called has come to do more than it did then.
@@ -157,7 +161,7 @@ impl TransactionContext {
                 .with(b'H', "The transaction might succeed if retried.")
                 .into());
         }
-        let sees_otherwise = self.sight_changes != old.sight_changes;
+        let sees_otherwise = self.scope_state.sight_changes != old.sight_changes;
         match sees_otherwise && found_otherwise(old, new, true, concerns).is_some() {
             false => Ok(()),
             true => Err(Failure::unsupported(
@@ -312,13 +316,13 @@ impl TransactionContext {
         }
         let number = match &self.planning.number {
             Some((catalog, changes, number))
-                if Arc::ptr_eq(catalog, &self.catalog) && *changes == self.scope_changes =>
+                if Arc::ptr_eq(catalog, &self.catalog) && *changes == self.scope_state.changes =>
             {
                 *number
             }
             _ => {
                 let number = self.registry.plans.bases.number(&self.catalog, &self.scope);
-                let known = (self.catalog.clone(), self.scope_changes, number);
+                let known = (self.catalog.clone(), self.scope_state.changes, number);
                 self.planning.number = Some(known);
                 number
             }

@@ -21,6 +21,27 @@ use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 pub(crate) const REFRESH_CACHES: &str =
     "SELECT pg_catalog.pg_relation_size('3598'::pg_catalog.regclass, 'main'::pg_catalog.text)";
 
+/// How well a session knows its scope.
+#[derive(Debug, Default)]
+pub(crate) struct ScopeState {
+    /// How often the scope has changed.
+    pub(crate) changes: u64,
+    /// Of these, how often names of tables or code came to mean others.
+    pub(crate) sight_changes: u64,
+    /// The schema has changed since names were looked up, in a cluster of one node's tables, where they
+    /// do not matter; or node 1 could not be asked. The next statement to which they matter asks.
+    pub(crate) is_stale: bool,
+    /// How long it may be idle has to be asked too, which matters even where everything is on node
+    /// 1.
+    pub(crate) settings_are_stale: bool,
+    /// The transaction has changed the scope, and must look it up before it uses a name.
+    pub(crate) is_due: bool,
+    /// Code has set what names depend on.
+    pub(crate) is_stale_by_settings: bool,
+    /// The [`Registry::path_changes`](crate::registry::Registry::path_changes) after which its names were looked up.
+    pub(crate) seen_path_changes: u64,
+}
+
 impl TransactionContext {
     /// From here on what is open on this node began with what is published now.
     pub(crate) fn note_refreshed(&mut self, node: NodeId) {
@@ -142,15 +163,15 @@ impl TransactionContext {
             temporary_code: names(3),
             temporary_types: names(4).into_iter().filter_map(typed).collect(),
         };
-        self.scope_is_stale = false;
-        self.settings_are_stale = false;
-        self.scope_is_due = false;
+        self.scope_state.is_stale = false;
+        self.scope_state.settings_are_stale = false;
+        self.scope_state.is_due = false;
         if scope != self.scope {
             // Undoing part of the transaction, or ending it, may undo this.
             self.transaction.scope_changed |= self.transaction.is_open();
-            self.sight_changes += u64::from(self.hides_otherwise(&scope));
+            self.scope_state.sight_changes += u64::from(self.hides_otherwise(&scope));
             self.scope = scope;
-            self.scope_changes += 1;
+            self.scope_state.changes += 1;
             // What is sent to nodes where the transaction has been is to mean the same there.
             let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
             for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
@@ -193,17 +214,17 @@ impl TransactionContext {
         if !self.transaction.is_open() || self.transaction.queried {
             return self.renew_scope().await;
         }
-        self.scope_is_stale = true;
-        self.settings_are_stale = true;
-        self.scope_is_due = true;
+        self.scope_state.is_stale = true;
+        self.scope_state.settings_are_stale = true;
+        self.scope_state.is_due = true;
         Ok(())
     }
 
     /// Asks immediately how names are resolved now, if node 1 answers; else before the next
     /// statement.
     pub(crate) async fn refresh_scope_if_possible(&mut self) {
-        self.scope_is_stale = true;
-        self.settings_are_stale = true;
+        self.scope_state.is_stale = true;
+        self.scope_state.settings_are_stale = true;
         if !self.registry.cluster.availability.is_open(NodeId::HOME) {
             return;
         }
@@ -214,7 +235,8 @@ impl TransactionContext {
 
     /// Whether how names are looked up must be asked before the next statement.
     pub(crate) fn must_refresh_scope(&self) -> bool {
-        self.settings_are_stale || (self.scope_is_stale && !self.catalog.is_solo())
+        self.scope_state.settings_are_stale
+            || (self.scope_state.is_stale && !self.catalog.is_solo())
     }
 
     /// Takes the newest catalog, unless the transaction has one of its own.
@@ -224,9 +246,9 @@ impl TransactionContext {
             self.registry.cluster.publisher.refresh(&mut self.catalog);
             let path_changes = self.registry.path_changes.load(Ordering::SeqCst);
             // A schema of the path may have been created, or become usable.
-            self.scope_is_stale |=
-                self.seen_path_changes != path_changes || was_solo != self.catalog.is_solo();
-            self.seen_path_changes = path_changes;
+            self.scope_state.is_stale |= self.scope_state.seen_path_changes != path_changes
+                || was_solo != self.catalog.is_solo();
+            self.scope_state.seen_path_changes = path_changes;
         }
     }
 

@@ -110,7 +110,7 @@ impl Session {
         }
         let id = self.statement(&name)?.id;
         let catalog = self.tx.catalog.clone();
-        let (scope_changes, named) = (self.tx.scope_changes, self.tx.named_by(&parsed));
+        let (scope_changes, named) = (self.tx.scope_state.changes, self.tx.named_by(&parsed));
         let pending = PendingPortal {
             statement: name,
             id,

@@ -168,7 +168,7 @@ impl Session {
     ) -> Result<(), Failure> {
         let PendingPortal { parsed, call, .. } = &**pending;
         self.tx.refresh_catalog();
-        let means_the_same = pending.scope_changes == self.tx.scope_changes;
+        let means_the_same = pending.scope_changes == self.tx.scope_state.changes;
         // In a block others' changes would have waited for the locks that binding a query takes.
         let is_in_block = self.tx.transaction.mode == Mode::Explicit && parsed.is_of_rows();
         if !means_the_same || is_in_block && !Arc::ptr_eq(&pending.catalog, &self.tx.catalog) {

@@ -228,7 +228,7 @@ impl Session {
     pub(in crate::session) fn is_meant(&self, known: &Meaning) -> bool {
         let Meaning { version, scope_changes, role, private } = known;
         *version == self.schema_version()
-            && *scope_changes == self.tx.scope_changes
+            && *scope_changes == self.tx.scope_state.changes
             && role == self.tx.settings.role()
             && *private == self.has_own_schema()
     }
@@ -261,7 +261,7 @@ impl Session {
         }
         let meaning = Meaning {
             version: self.schema_version(),
-            scope_changes: self.tx.scope_changes,
+            scope_changes: self.tx.scope_state.changes,
             role: self.tx.settings.role().to_owned(),
             private: self.has_own_schema(),
         };
