@@ -16,9 +16,10 @@ use pg_query::protobuf::{
     Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt, String as PgString,
 };
 
-use super::analysis::{Analysis, ColumnUse, Item, ItemId, NOWHERE, Source};
+use super::analysis::{Analysis, ColumnUse, ItemId, NOWHERE};
 use super::context::Context;
 use super::functions::{is_time, is_time_call};
+use super::namesakes::{References, renamed};
 use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
 use super::sql_text::{deparse, deparse_expression};
@@ -85,8 +86,9 @@ pub(super) fn build(
         .iter()
         .map(|table| collect(table, analysis, &facts, &end, order.literal_time, context))
         .collect::<Result<Vec<_>, _>>()?;
-    let renamed = renamed(&tree, &tables, analysis)?;
-    let outputs_meant = outputs_meant(&tree);
+    let references = References::of(&tree);
+    let renamed = renamed(order.collect, &references, analysis)?;
+    let outputs_meant = references.into_outputs_meant();
     let rewriter = Rewriter { analysis, tables: &tables, renamed, outputs_meant, order, context };
     rewriter.rewrite(&mut tree)?;
     let text = deparse(&tree)?;
@@ -396,173 +398,6 @@ fn filters(
         }
     }
     Ok(filters)
-}
-
-/// What those collected tables are called in the final statement that are told apart from others by their schemas, of which
-/// the rows that come in their place have none.
-///
-/// Errors: 0A000 if it is not certain where they are mentioned.
-fn renamed(
-    tree: &NodeEnum,
-    tables: &[Table<'_>],
-    analysis: &Analysis<'_>,
-) -> Result<BTreeMap<ItemId, String>, Refusal> {
-    let (mut with_schemas, mut by_names_alone) = (Vec::new(), Vec::new());
-    add_with_schemas(tree, &mut with_schemas);
-    add_by_names_alone(tree, &outputs_meant(tree), &mut by_names_alone);
-    let is_taken = |name: &str| analysis.items.iter().any(|item| item.name == name);
-    let mut renamed = BTreeMap::new();
-    for &item in tables.iter().flat_map(|table| &table.items) {
-        let Item { name, alias, .. } = analysis.items[item];
-        let others = || {
-            (0..analysis.items.len()).filter(|it| *it != item && analysis.items[*it].name == name)
-        };
-        if name.is_empty() || alias.is_some() || others().next().is_none() {
-            continue;
-        }
-        if others().any(|other| {
-            stand_together(item, other, analysis) && !are_told_apart(item, other, analysis)
-        }) {
-            // As on one server, it is said of both names that they mean either.
-            continue;
-        }
-        let beside: Vec<_> =
-            others().filter(|other| stand_together(item, *other, analysis)).collect();
-        let is_beside_another = !beside.is_empty();
-        let by_name = |of: &&ColumnUse| {
-            (of.item == item || beside.contains(&of.item))
-                && by_names_alone.iter().any(|(location, called, is_column)| {
-                    *location == of.location
-                        && of.location != NOWHERE
-                        && *called == name
-                        && (*is_column || of.column.is_none())
-                })
-        };
-        if is_beside_another && analysis.uses.iter().any(|of| by_name(&of)) {
-            let message = format!("table reference \"{name}\" is ambiguous");
-            return Err(Refusal::postgres("42P09", message));
-        }
-        let is_called_by_schema = analysis
-            .uses
-            .iter()
-            .any(|of| of.item == item && with_schemas.iter().any(|it| it.location == of.location));
-        if !is_beside_another && !is_called_by_schema {
-            // By its name alone it means what it means without the rows of others.
-            continue;
-        }
-        let is_loose = with_schemas.iter().any(|reference| {
-            let is_known = analysis.uses.iter().any(|of| of.location == reference.location);
-            !is_known && reference.fields.iter().filter_map(string).any(|field| field == name)
-        });
-        if is_loose || (is_beside_another && analysis.loose_names.contains(&name)) {
-            return Err(Refusal::unsupported(
-                format!("it is not certain where this statement means which \"{name}\""),
-                "Several tables have that name, and the rows of one are brought together.",
-                "Give the tables different aliases.",
-            ));
-        }
-        let mut new = format!("tutti_{item}");
-        while is_taken(&new) {
-            new.push('_');
-        }
-        renamed.insert(item, new);
-    }
-    Ok(renamed)
-}
-
-/// Whether two items stand in the same FROM.
-fn stand_together(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
-    analysis.queries.iter().any(|query| query.items.contains(&one) && query.items.contains(&other))
-}
-
-/// Whether two items of one name are different tables, told apart by their schemas.
-fn are_told_apart(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
-    let relation = |item: ItemId| match &analysis.items[item].source {
-        Source::Table { relation, .. } => Some(relation.oid),
-        Source::Query(_) | Source::Opaque => None,
-    };
-    analysis.items[other].alias.is_none()
-        && relation(other).is_some()
-        && relation(one) != relation(other)
-}
-
-/// References that may say a table without its schema: where, which name, and whether `name.column` or a name alone. What
-/// means an output is none.
-fn add_by_names_alone<'t>(
-    tree: &'t NodeEnum,
-    outputs: &[i32],
-    found: &mut Vec<(i32, &'t str, bool)>,
-) {
-    if let NodeEnum::ColumnRef(reference) = tree
-        && !outputs.contains(&reference.location)
-        && let [name] | [name, _] = &reference.fields[..]
-        && let Some(name) = string(name)
-    {
-        found.push((reference.location, name, reference.fields.len() == 2));
-    }
-    walk::read::children(tree, &mut |child| {
-        if let Some(child) = &child.node {
-            add_by_names_alone(child, outputs, found);
-        }
-    });
-}
-
-/// Entries of ORDER BY and GROUP BY, by location, that are nothing but a name which an output of their query has: they
-/// mean the output, and no table's row.
-fn outputs_meant(tree: &NodeEnum) -> Vec<i32> {
-    let mut found = Vec::new();
-    add_outputs_meant(tree, &mut found);
-    found
-}
-
-fn add_outputs_meant(tree: &NodeEnum, found: &mut Vec<i32>) {
-    if let NodeEnum::SelectStmt(select) = tree {
-        let mut first = &**select;
-        while let Some(left) = &first.larg {
-            first = left;
-        }
-        let names: Vec<_> = first
-            .target_list
-            .iter()
-            .filter_map(|target| match &target.node {
-                Some(NodeEnum::ResTarget(target)) if !target.name.is_empty() => {
-                    Some(target.name.as_str())
-                }
-                _ => None,
-            })
-            .collect();
-        let sorted = select.sort_clause.iter().filter_map(|part| match &part.node {
-            Some(NodeEnum::SortBy(by)) => by.node.as_deref(),
-            _ => None,
-        });
-        for node in sorted.chain(&select.group_clause).chain(&select.distinct_clause) {
-            if let Some(NodeEnum::ColumnRef(reference)) = &node.node
-                && let [name] = &reference.fields[..]
-                && string(name).is_some_and(|name| names.contains(&name))
-            {
-                found.push(reference.location);
-            }
-        }
-    }
-    walk::read::children(tree, &mut |child| {
-        if let Some(child) = &child.node {
-            add_outputs_meant(child, found);
-        }
-    });
-}
-
-/// References that say a schema.
-fn add_with_schemas<'t>(tree: &'t NodeEnum, found: &mut Vec<&'t ColumnRef>) {
-    if let NodeEnum::ColumnRef(reference) = tree
-        && 2 < reference.fields.len()
-    {
-        found.push(reference);
-    }
-    walk::read::children(tree, &mut |child| {
-        if let Some(child) = &child.node {
-            add_with_schemas(child, found);
-        }
-    });
 }
 
 struct Rewriter<'r, 'a> {

@@ -36,6 +36,7 @@ mod mentions;
 mod modifying_with;
 mod named;
 mod names;
+mod namesakes;
 mod oids;
 mod output_names;
 mod own_rows;
