@@ -226,16 +226,18 @@ pub(crate) fn names_what_differs(text: &str) -> bool {
         "pg_is_in_recovery",
         "pg_current_snapshot",
     ];
-    let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    text.split(move |c| !is_part(c))
-        .any(|word| WORDS.iter().any(|it| word.eq_ignore_ascii_case(it)))
+    says_any(text, &WORDS)
 }
 
 /// Whether a text names a setting by which a server stops telling what code has touched: it counts no
 /// scans, or has workers run code, whose locks and counts are their own. Literals count.
 pub fn names_accounting(text: &str) -> bool {
     const SETTINGS: [&str; 2] = ["track_counts", "max_parallel_workers"];
+    says_any(text, &SETTINGS)
+}
+
+/// Whether one of these words stands in a text, wherever that is.
+fn says_any(text: &str, words: &[&str]) -> bool {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut words = text.split(move |c| !is_part(c));
-    words.any(|word| SETTINGS.iter().any(|setting| word.eq_ignore_ascii_case(setting)))
+    text.split(|c| !is_part(c)).any(|word| words.iter().any(|it| word.eq_ignore_ascii_case(it)))
 }

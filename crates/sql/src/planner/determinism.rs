@@ -256,14 +256,17 @@ impl<'a> Proof<'a> {
     }
 
     fn cast(&self, cast: &TypeCast) -> Proven {
-        let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
-        let is_literal = cast.arg.as_deref().is_some_and(|argument| {
-            matches!(argument.node, Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_)))
+        let name = cast_to(cast);
+        let is_no_text = cast.arg.as_deref().is_some_and(|argument| match &argument.node {
+            Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_)) => true,
+            // A time already, of another type.
+            Some(NodeEnum::TypeCast(of)) => cast_to(of).is_some_and(built_in_types::is_time),
+            _ => false,
         });
         match name {
             // A text may say "now", and each node has a now of its own. For literals and parameters,
             // the planner and the session check the value.
-            Some(name) if built_in_types::is_time(name) && !is_literal => {
+            Some(name) if built_in_types::is_time(name) && !is_no_text => {
                 Err(format!("a text that becomes a {name} may say now"))
             }
             Some(name) if !built_in_types::is_built_in(name) => {
@@ -278,4 +281,9 @@ impl<'a> Proof<'a> {
             _ => Ok(()),
         }
     }
+}
+
+/// The name of the type to which a cast goes, without its schema.
+fn cast_to(cast: &TypeCast) -> Option<&str> {
+    cast.type_name.as_ref().and_then(|name| string(name.names.last()?))
 }

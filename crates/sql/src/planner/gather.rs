@@ -631,6 +631,7 @@ fn time_keyword(function: &pg_query::protobuf::SqlValueFunction) -> Result<Node,
         Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => "timetz",
         Op::SvfopLocaltime | Op::SvfopLocaltimeN => "time",
         Op::SvfopLocaltimestamp | Op::SvfopLocaltimestampN => "timestamp",
+        _ if function.typmod < 0 => return expression(&gap_of_time()),
         _ => "timestamptz",
     };
     let precision = match function.typmod {

@@ -3,16 +3,14 @@
 //! Owns: these refusals. Never: reads the source of the rows.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, Node, SqlValueFunctionOp};
+use pg_query::protobuf::{InsertStmt, Node};
 
 use crate::catalog::{Placement, Relation};
 use crate::planner::context::Context;
 use crate::planner::defaults::{Evaluation, needs_one_place};
 use crate::planner::determinism::{expression_obstacle, is_fixed};
-use crate::planner::functions::is_time_call;
-use crate::planner::gather::gap_of_time;
+use crate::planner::gather::put_time_gaps;
 use crate::planner::mentions;
-use crate::planner::sql_text::parse_expression;
 use crate::planner::syntax::says_default;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -64,7 +62,9 @@ pub(super) fn obstacle(insert: &InsertStmt, context: &Context<'_>) -> Option<Str
     let mut expressions = conflict(insert).chain(returning(insert));
     expressions.find_map(|expression| {
         let mut frozen = expression.clone();
-        freeze(&mut frozen, context);
+        if let Err(refusal) = put_time_gaps(&mut frozen, context) {
+            return Some(refusal.message);
+        }
         expression_obstacle(&frozen, context).or_else(|| {
             let reads = frozen.node.as_ref().is_some_and(has_subquery);
             reads.then(|| "a subquery is in ON CONFLICT or RETURNING".to_owned())
@@ -89,29 +89,10 @@ pub(super) fn conflict_is_fixed(insert: &InsertStmt, context: &Context<'_>) -> b
 
 /// Puts a gap in place of `now()` and the like in ON CONFLICT DO UPDATE, which each node would
 /// evaluate to another time.
-pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) {
-    if let Some(clause) = &mut insert.on_conflict_clause {
-        let filter = clause.where_clause.as_deref_mut();
-        clause.target_list.iter_mut().chain(filter).for_each(|it| freeze(it, context));
-    }
-}
-
-fn freeze(node: &mut Node, context: &Context<'_>) {
-    let gives_time = match &node.node {
-        Some(NodeEnum::FuncCall(call)) => is_time_call(call, context),
-        Some(NodeEnum::SqlvalueFunction(function)) => {
-            function.op() == SqlValueFunctionOp::SvfopCurrentTimestamp
-        }
-        _ => false,
-    };
-    if gives_time {
-        // With the cast, the type is known wherever it occurs.
-        if let Some(time) = parse_expression(&gap_of_time()) {
-            *node = time;
-        }
-    } else if let Some(inner) = &mut node.node {
-        walk::write::children(inner, &mut |child| freeze(child, context));
-    }
+pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) -> Result<(), Refusal> {
+    let Some(clause) = &mut insert.on_conflict_clause else { return Ok(()) };
+    let filter = clause.where_clause.as_deref_mut();
+    clause.target_list.iter_mut().chain(filter).try_for_each(|it| put_time_gaps(it, context))
 }
 
 /// A clause runs on the row's node: it can read what that node has.

@@ -220,6 +220,16 @@ fn replicated() {
         "#]],
     );
     check(
+        "INSERT INTO items (name) VALUES ('x') ON CONFLICT (id) DO UPDATE SET added = CURRENT_DATE + LOCALTIME(0)",
+        expect![[r#"
+            insert items []
+              VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
+                one home Write
+              columns [1, 0, 2] key None
+              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <now>::timestamp with time zone::pg_catalog.date + <now>::timestamp with time zone::time(0)
+        "#]],
+    );
+    check(
         "INSERT INTO rate_codes VALUES ('x')",
         expect![[r#"
             Replicas { locks: [], rows: rates compared }
