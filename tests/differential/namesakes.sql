@@ -56,3 +56,5 @@ SELECT ar.sums.*, o.id FROM ar.sums JOIN o ON o.id = ar.sums.c ORDER BY ar.sums.
 SELECT count(*) FROM pd WHERE EXISTS (SELECT 1 FROM ar.sums WHERE ar.sums.n > public.pd.c);
 SELECT s.c, ar.sums.n FROM ar.sums JOIN ar.sums s ON s.c = ar.sums.c ORDER BY 1;
 DELETE FROM pd WHERE pd.c IN (SELECT ar.sums.c FROM ar.sums);
+SELECT public.o.c FROM ar.o JOIN pd w ON o.id = w.c JOIN public.o ON w.id = public.o.c ORDER BY 1;
+SELECT count(*) FROM ar.o JOIN public.o ON o.id = 1;

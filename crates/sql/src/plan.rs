@@ -6,7 +6,7 @@
 //!
 //! SQL texts in plans are final except for what the executor fills in: `$n` stay the client's parameters (same
 //! numbers, always sent with all their types); a [`Template`]'s gaps receive gathered rows, as parameters after the
-//! client's (as settings for commands that take none), and the transaction's time ([`Piece::Now`]); and names that
+//! client's (as settings for commands that take none), and the current time ([`Piece::Time`]); and names that
 //! only the session knows are replaced ([`SessionNames`]).
 
 mod concerns;

@@ -166,8 +166,8 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         if let Some(partial) = &gather.partial {
             lines.push("Aggregated on every node, here n1:".to_owned());
-            let now = self.now_for([&partial.select]).await?;
-            let sql = format!("{prefix}{}", fill_template(&partial.select, call, now.as_deref()));
+            let times = self.times_for([&partial.select]).await?;
+            let sql = format!("{prefix}{}", fill_template(&partial.select, call, &times));
             lines.extend(indented(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?));
             return Ok(());
         }
@@ -180,8 +180,8 @@ impl Executor<'_> {
                 }
             };
             lines.push(format!("Collect {} {on}:", collect.relation.name));
-            let now = self.now_for([&collect.select]).await?;
-            let sql = format!("{prefix}{}", fill_template(&collect.select, call, now.as_deref()));
+            let times = self.times_for([&collect.select]).await?;
+            let sql = format!("{prefix}{}", fill_template(&collect.select, call, &times));
             lines.extend(indented(self.ask_explain(node, Access::Read, &sql, call).await?));
         }
         Ok(())

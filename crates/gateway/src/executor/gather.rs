@@ -59,15 +59,15 @@ impl Executor<'_> {
             self.need_transaction();
         }
         let selects = gather.collects.iter().map(|collect| &collect.select);
-        let now = self.now_for(selects.chain([&gather.statement])).await?;
-        let collected = self.collect(gather, now.as_deref(), call).await?;
+        let times = self.times_for(selects.chain([&gather.statement])).await?;
+        let collected = self.collect(gather, &times, call).await?;
         let is_settled = takes_no_parameters(&gather.statement)
             || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
         if is_settled {
-            return self.fill_settings(gather, collected, now.as_deref(), call).await;
+            return self.fill_settings(gather, collected, &times, call).await;
         }
         let call = &*call.with_room(&gather.statement, collected.len())?;
-        let text = fill_template(&gather.statement, call, now.as_deref());
+        let text = fill_template(&gather.statement, call, &times);
         let bytes_max = self.travelling_bytes_max();
         Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
     }
@@ -84,8 +84,8 @@ impl Executor<'_> {
             return Ok(None);
         }
         let nodes = self.tx.catalog.nodes.clone();
-        let now = self.now_for([&partial.select, &partial.statement]).await?;
-        let select = fill_template(&partial.select, call, now.as_deref());
+        let times = self.times_for([&partial.select, &partial.statement]).await?;
+        let select = fill_template(&partial.select, call, &times);
         let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
         let said = self.internal_rows_of_each(&texts, Access::Read, call).await?;
         if said.iter().all(Vec::is_empty) {
@@ -117,7 +117,7 @@ impl Executor<'_> {
             }
         }
         let values = arrays.into_iter().map(ArrayText::into_bytes).collect();
-        let text = fill_template(&partial.statement, call, now.as_deref());
+        let text = fill_template(&partial.statement, call, &times);
         let bytes_max = self.travelling_bytes_max();
         Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
     }
@@ -128,7 +128,7 @@ impl Executor<'_> {
         &mut self,
         gather: &Gather,
         collected: Vec<Bytes>,
-        now: Option<&str>,
+        times: &Times,
         call: &Call,
     ) -> Result<(String, Call), Failure> {
         let RunOn::One(choice) = &gather.run_on else {
@@ -142,7 +142,7 @@ impl Executor<'_> {
             let call = Call::Simple.carrying(Rows::Everywhere(vec![rows]), bytes_max)?;
             self.internal_rows(node, gather.access, &sql, &call).await?;
         }
-        Ok((template_of_settings(&gather.statement, now)?, call.clone()))
+        Ok((template_of_settings(&gather.statement, times)?, call.clone()))
     }
 
     /// Most bytes of rows that travel with one statement.
@@ -150,34 +150,38 @@ impl Executor<'_> {
         self.tx.registry.cluster.config.switches.travelling_bytes_max
     }
 
-    /// The transaction's time on node 1 if one of the templates has a gap for it.
-    pub(super) async fn now_for(
+    /// What the expressions in the templates that give the current time give on node 1.
+    pub(super) async fn times_for(
         &mut self,
         templates: impl IntoIterator<Item = &Template>,
-    ) -> Result<Option<String>, Failure> {
-        let is_asked_for = templates.into_iter().any(|it| it.0.contains(&Piece::Now));
-        Ok(match is_asked_for {
-            true => Some(self.now_literal().await?),
-            false => None,
-        })
-    }
-
-    /// The transaction's time on node 1, as an SQL literal.
-    async fn now_literal(&mut self) -> Result<String, Failure> {
+    ) -> Result<Times, Failure> {
+        let mut times = Times::new();
+        for piece in templates.into_iter().flat_map(|template| &template.0) {
+            if let Piece::Time(sql) = piece {
+                times.entry(sql.clone()).or_default();
+            }
+        }
+        if times.is_empty() {
+            return Ok(times);
+        }
+        // As ISO 8601, which is read the same under any session settings.
+        let literal = |sql: &String| format!("pg_catalog.quote_literal(tutti.value_output({sql}))");
+        let asked: Vec<_> = times.keys().map(literal).collect();
         let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
-        let rows = link
-            // As ISO 8601, which is read the same under any session settings.
-            .query("SELECT pg_catalog.quote_literal(tutti.value_output(pg_catalog.now()))")
-            .await?;
-        let literal = rows.first().and_then(|rows| rows.text(0, 0)).unwrap_or_default();
-        Ok(format!("{literal}::pg_catalog.timestamptz"))
+        let rows = link.query(&format!("SELECT {}", asked.join(", "))).await?;
+        for (column, literal) in times.values_mut().enumerate() {
+            let said = rows.first().and_then(|rows| rows.text(0, column));
+            said.ok_or_else(|| Failure::error("XX000", "node 1 did not say the time"))?
+                .clone_into(literal);
+        }
+        Ok(times)
     }
 
     /// One array per collect, in order.
     async fn collect(
         &mut self,
         gather: &Gather,
-        now: Option<&str>,
+        times: &Times,
         call: &Call,
     ) -> Result<Vec<Bytes>, Failure> {
         let mut wanted: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
@@ -197,7 +201,7 @@ impl Executor<'_> {
                 let selects: Vec<_> = indexes
                     .iter()
                     .map(|index| {
-                        let select = fill_template(&gather.collects[*index].select, call, now);
+                        let select = fill_template(&gather.collects[*index].select, call, times);
                         format!("SELECT {index}, tutti_r FROM ({select}) AS tutti_q(tutti_r)")
                     })
                     .collect();
@@ -302,15 +306,18 @@ impl Executor<'_> {
     }
 }
 
+/// Literals by the expressions that give them.
+pub(super) type Times = BTreeMap<String, String>;
+
 /// `template` with its gaps filled: rows are parameters after those of the client.
-pub(super) fn fill_template(template: &Template, call: &Call, now: Option<&str>) -> String {
+pub(super) fn fill_template(template: &Template, call: &Call, times: &Times) -> String {
     let before = call.parameter_count();
     let mut text = String::new();
     for piece in &template.0 {
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
             Piece::Rows(index) => text.push_str(&format!(" ${}", before + index + 1)),
-            Piece::Now => text.push_str(now.unwrap_or("pg_catalog.now()")),
+            Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
         }
     }
     text
@@ -323,13 +330,13 @@ fn takes_no_parameters(template: &Template) -> bool {
 
 /// `template` with rows out of settings. They are texts there, so a function reads them: a cast of a text could
 /// be user-defined.
-fn template_of_settings(template: &Template, now: Option<&str>) -> Result<String, Failure> {
+fn template_of_settings(template: &Template, times: &Times) -> Result<String, Failure> {
     let mut text = String::new();
     let mut pieces = template.0.iter().peekable();
     while let Some(piece) = pieces.next() {
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
-            Piece::Now => text.push_str(now.unwrap_or("pg_catalog.now()")),
+            Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
             Piece::Rows(index) => {
                 let setting = format!("pg_catalog.current_setting('{ROWS_SETTING}{index}')");
                 let cast = match pieces.peek() {

@@ -15,7 +15,7 @@ use tutti_wire::frame::{frame_len, take_frame};
 
 use super::array_literal::{ArrayText, composite, split_composite};
 use super::fan_out::{Answers, SnapshotNeed};
-use super::gather::fill_template;
+use super::gather::{Times, fill_template};
 use super::relay::{Filter, relay};
 use super::tag_total::TagTotal;
 use crate::client::failure::Failure;
@@ -192,9 +192,9 @@ impl Executor<'_> {
         insert: &Insert,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let now = self.now_for([template]).await?;
+        let times = self.times_for([template]).await?;
         let call = &*call.with_room(template, 1)?;
-        let text = fill_template(template, call, now.as_deref());
+        let text = fill_template(template, call, &times);
         let bytes_max = self.travelling_bytes_max();
         if deal.relation.placement == Placement::Replicated {
             let mut all = ArrayText::default();
@@ -352,7 +352,7 @@ impl Executor<'_> {
         let mut steps = Vec::new();
         let bytes_max = self.travelling_bytes_max();
         let step = |node, template, rows| -> Result<_, Failure> {
-            let text = fill_template(template, &Call::Simple, None);
+            let text = fill_template(template, &Call::Simple, &Times::new());
             Ok((node, text, Call::Simple.carrying(Rows::Everywhere(rows), bytes_max)?))
         };
         for (node, places) in leaving {

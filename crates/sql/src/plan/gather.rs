@@ -25,7 +25,7 @@ impl fmt::Display for Template {
             match piece {
                 Piece::Sql(text) => formatter.write_str(text)?,
                 Piece::Rows(index) => write!(formatter, "<rows {index}>")?,
-                Piece::Now => formatter.write_str("<now>")?,
+                Piece::Time(sql) => write!(formatter, "<{sql}>")?,
             }
         }
         Ok(())
@@ -51,9 +51,9 @@ pub enum Piece {
     /// source's rows for the node: index 0), as a parameter that is the text of an array of composite
     /// values.
     Rows(usize),
-    /// The transaction's timestamp, as a `timestamptz` literal that the executor read from node 1:
-    /// what `now()` must be on all nodes alike.
-    Now,
+    /// What this expression gives on node 1 before the statement is run, as a literal: the current time, which must be
+    /// the same on all nodes.
+    Time(String),
 }
 
 /// What to bring together of one table before a final statement can run.

@@ -5,9 +5,9 @@
 //! Start reading at [`Alike::is_alike`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, Node, SqlValueFunctionOp};
+use pg_query::protobuf::{Node, SqlValueFunctionOp};
 
-use super::analysis::{Analysis, Source};
+use super::analysis::Analysis;
 use super::built_in_types::{is_local, may_be_time};
 use super::context::Context;
 use super::current_time::says_now;
@@ -63,7 +63,11 @@ impl<'a> Alike<'_, 'a> {
                 let is_built_in = is_built_in(schema, name, self.context);
                 found.is_some_and(|function| match function.volatility {
                     Volatility::Immutable => true,
-                    Volatility::Stable => is_built_in && OF_THE_SESSION.contains(&name),
+                    Volatility::Stable => {
+                        // With one argument it is the age at the current date.
+                        let is_of_today = name == "age" && call.args.len() == 1;
+                        is_built_in && OF_THE_SESSION.contains(&name) && !is_of_today
+                    }
                     Volatility::Volatile => false,
                 })
             }
@@ -72,7 +76,7 @@ impl<'a> Alike<'_, 'a> {
                     // Looked at below.
                     Some(NodeEnum::AConst(_)) => true,
                     Some(NodeEnum::ColumnRef(reference)) => {
-                        has_uses && self.column_of_table(reference).is_some_and(is_of_time)
+                        has_uses && self.analysis.column_of_table(reference).is_some_and(is_of_time)
                     }
                     _ => false,
                 };
@@ -117,20 +121,10 @@ impl<'a> Alike<'_, 'a> {
         walk::read::children(of, &mut |child| all = all && self.views_are_alike(child, depth));
         all
     }
-
-    /// The column that a reference means, if it is a table's own.
-    fn column_of_table(&self, reference: &ColumnRef) -> Option<&'a Column> {
-        let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
-        let (found, None) = (uses.next()?, uses.next()) else { return None };
-        match self.analysis.items[found.item].source {
-            Source::Table { relation, .. } => relation.columns.get(found.column?),
-            Source::Query(_) | Source::Opaque => None,
-        }
-    }
 }
 
 /// date, time, timestamp, timestamptz, timetz.
-fn is_of_time(column: &Column) -> bool {
+pub(super) fn is_of_time(column: &Column) -> bool {
     const TIMES: [u32; 5] = [1082, 1083, 1114, 1184, 1266];
     TIMES.contains(&column.type_oid)
 }

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::function_use::FunctionUse;
 use super::syntax::string;
-use crate::catalog::{MapId, Placement, Relation};
+use crate::catalog::{Column, MapId, Placement, Relation};
 use crate::shape::Hole;
-use pg_query::protobuf::{Alias, Node};
+use pg_query::protobuf::{Alias, ColumnRef, Node};
 
 /// Index in [`Analysis::items`].
 pub(super) type ItemId = usize;
@@ -137,6 +137,8 @@ pub(super) struct Query<'a> {
     pub(super) items: Vec<ItemId>,
     /// Columns merged by USING or NATURAL, with the column that has their value.
     pub(super) merged: Vec<(&'a str, Option<ColumnId>)>,
+    /// Those of them that may have another type, or another length, than that column.
+    pub(super) merged_unlike: Vec<&'a str>,
     /// A NATURAL join with something whose columns are not known.
     pub(super) names_unknown: bool,
     /// Its WHERE.
@@ -285,6 +287,16 @@ impl<'a> Analysis<'a> {
             let (relation, spread) = item.distributed()?;
             Some((id, relation, spread))
         })
+    }
+
+    /// The column that a reference means, if it is a table's own.
+    pub(super) fn column_of_table(&self, reference: &ColumnRef) -> Option<&'a Column> {
+        let mut uses = self.uses.iter().filter(|of| of.location == reference.location);
+        let (found, None) = (uses.next()?, uses.next()) else { return None };
+        match self.items[found.item].source {
+            Source::Table { relation, .. } => relation.columns.get(found.column?),
+            Source::Query(_) | Source::Opaque => None,
+        }
     }
 
     /// How many columns an item has, if known.

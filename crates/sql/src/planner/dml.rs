@@ -21,7 +21,7 @@ use super::pins::{Facts, Landing, landing, pin};
 use super::sql_text::deparse_expression;
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
-use super::{gather, replicas, scatter, unseen, views, written_defaults};
+use super::{gaps, gather, replicas, scatter, time_gaps, unseen, views, written_defaults};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
@@ -268,7 +268,8 @@ fn spread(
         .unwrap_or_else(|| format!("the keys of {} are on several nodes", relation.name));
     let target = analysis.target.unwrap_or_default();
     let obstacle = scatter::write_obstacle(analysis, target);
-    if obstacle.is_none() && !analysis.functions.reads_time {
+    let reads_time = analysis.functions.reads_time || time_gaps::has_literals(tree, analysis);
+    if obstacle.is_none() && !reads_time {
         let why = format!("{not_pinned}; each node changes its own rows");
         return Ok(Planned::new(DataPlan::Scatter { access: Access::Write }, why));
     }
@@ -453,7 +454,7 @@ fn move_rows(
         columns.join(", "),
         selected.join(", ")
     );
-    let rows = gather::cut(&gather::rows_of_literal(relation, &gather::gap(0)))?;
+    let rows = gaps::cut(&gather::rows_of_literal(relation, &gaps::gap(0)))?;
     let insert = rows.wrap(&before, " AS u");
     let is_assigned = |column: &&Column| {
         update.target_list.iter().any(
@@ -483,7 +484,7 @@ fn move_rows(
     };
     let update = of_places(
         format!("UPDATE {name} AS tutti_target SET {} FROM", assigned.join(", ")),
-        gather::cut(&format!(", {}", gather::rows_of_literal(relation, &gather::gap(2))))?.0,
+        gaps::cut(&format!(", {}", gather::rows_of_literal(relation, &gaps::gap(2))))?.0,
     );
     let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
     let of = Move { relation: relation.clone(), select, update, delete, insert };

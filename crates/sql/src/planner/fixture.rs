@@ -258,7 +258,7 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         let pieces = template.0.iter().map(|piece| match piece {
             Piece::Sql(text) => text.as_str(),
             Piece::Rows(_) => "'{}'",
-            Piece::Now => "'2026-01-01'",
+            Piece::Time(_) => "'2026-01-01'",
         });
         pieces.collect()
     };

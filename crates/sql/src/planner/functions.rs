@@ -79,7 +79,7 @@ impl FunctionUse {
         let (schema, name) = name_of(call);
         let function = context.catalog.function(context.scope, schema, name);
         let built_in = is_built_in(schema, name, context);
-        if built_in && TIME_FUNCTIONS.contains(&name) {
+        if is_time_call(call, context) {
             self.reads_time = true;
         }
         if built_in && is_home(name, context) {
@@ -129,7 +129,19 @@ pub(super) fn is_built_in(schema: Option<&str>, name: &str, context: &Context<'_
 /// Whether a call gives the current time.
 pub(super) fn is_time_call(call: &FuncCall, context: &Context<'_>) -> bool {
     let (schema, name) = name_of(call);
-    TIME_FUNCTIONS.contains(&name) && is_built_in(schema, name, context)
+    TIME_FUNCTIONS.contains(&name)
+        && is_built_in(schema, name, context)
+        && !(schema.is_none() && may_be_hidden(name, context))
+}
+
+/// Whether a function of this name in another schema may come before that of `pg_catalog`.
+pub(super) fn may_be_hidden(name: &str, context: &Context<'_>) -> bool {
+    let Context { catalog, scope, .. } = context;
+    scope
+        .search_path
+        .iter()
+        .take_while(|schema| *schema != "pg_catalog")
+        .any(|schema| catalog.functions.get(schema).is_some_and(|of| of.contains_key(name)))
 }
 
 /// Whether the keyword gives the current time or date.

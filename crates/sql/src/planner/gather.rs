@@ -12,26 +12,22 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{
-    Alias, ColumnRef, Node, RangeVar, ResTarget, SelectStmt, String as PgString,
-};
+use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, SelectStmt, String as PgString};
 
 use super::analysis::{Analysis, ColumnUse, ItemId, NOWHERE};
 use super::context::Context;
-use super::functions::{is_time, is_time_call};
-use super::namesakes::{References, renamed};
+use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, refuse_marked};
+use super::namesakes::{References, from_locations, renamed};
 use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, string};
-use super::{output_names, top_rows};
+use super::time_gaps::TimeGaps;
+use super::top_rows;
 use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
 use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
 use crate::refusal::Refusal;
 use crate::walk;
-
-/// Stands for a gap until the final statement is text. No statement that holds it is gathered.
-const MARKER: &str = "tutti:gap:";
 
 /// What is to be taken out of a statement.
 #[derive(Debug)]
@@ -86,48 +82,23 @@ pub(super) fn build(
         .iter()
         .map(|table| collect(table, analysis, &facts, &end, order.literal_time, context))
         .collect::<Result<Vec<_>, _>>()?;
+    if order.literal_time {
+        let mut node = Node { node: Some(tree) };
+        TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
+        tree = node.node.expect("it was put there");
+    }
     let references = References::of(&tree);
     let renamed = renamed(order.collect, &references, analysis)?;
     let outputs_meant = references.into_outputs_meant();
-    let rewriter = Rewriter { analysis, tables: &tables, renamed, outputs_meant, order, context };
+    let rewriter = Rewriter { analysis, tables: &tables, renamed, outputs_meant, order };
     rewriter.rewrite(&mut tree)?;
     let text = deparse(&tree)?;
     let template = cut(&text)?;
     let gaps = template.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count();
-    if gaps != rewriter_gap_count(&text) {
+    if gaps != gap_count(&text) {
         return Err(Refusal::postgres("XX000", "a gathered statement lost a gap"));
     }
     Ok((collects, template))
-}
-
-/// The expression that marks where rows go, until [`cut`]: a literal, in what [`refuse_marked`] has let pass.
-pub(super) fn gap(index: usize) -> String {
-    format!("'{MARKER}{index}'")
-}
-
-/// The same for the transaction's time.
-pub(super) fn gap_of_time() -> String {
-    // Without the word that would say that it is the current time, and another one everywhere.
-    format!("'{MARKER}time'::pg_catalog.timestamptz")
-}
-
-/// A client's statement that says itself what marks gaps could not be cut.
-///
-/// Errors: 0A000 if it does.
-pub(super) fn refuse_marked(tree: &NodeEnum) -> Result<(), Refusal> {
-    if deparse(tree)?.contains(MARKER) { Err(refuse_marker()) } else { Ok(()) }
-}
-
-fn refuse_marker() -> Refusal {
-    Refusal::unsupported(
-        "this statement contains text that Tutti uses itself",
-        "It marks places in rewritten statements.",
-        "Send the text as a parameter.",
-    )
-}
-
-fn rewriter_gap_count(text: &str) -> usize {
-    text.matches(MARKER).count()
 }
 
 fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), Refusal> {
@@ -205,14 +176,6 @@ fn take_lock(
     }
     let text = deparse(&NodeEnum::SelectStmt(bare))?;
     text.find(" FOR ").map(|at| Some(text[at..].to_owned())).ok_or_else(refusal)
-}
-
-pub(super) fn parse_select(text: &str) -> Result<Box<SelectStmt>, Refusal> {
-    let statement = crate::statement::parse(text)?.pop();
-    match statement.map(|statement| statement.tree) {
-        Some(NodeEnum::SelectStmt(select)) => Ok(select),
-        _ => Err(Refusal::postgres("XX000", format!("cannot read our own SQL: {text}"))),
-    }
 }
 
 fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
@@ -382,7 +345,7 @@ fn filters(
         let mut moved = conjunct.clone();
         if literal_time {
             // It is the final statement's, to the microsecond.
-            put_time_gaps(&mut moved, context)?;
+            TimeGaps { analysis: Some(analysis), context }.put(&mut moved)?;
         }
         if analysis.items[item].linear && concerns_only(&moved, item, analysis, context) {
             if let Some(node) = &mut moved.node {
@@ -406,7 +369,6 @@ struct Rewriter<'r, 'a> {
     renamed: BTreeMap<ItemId, String>,
     outputs_meant: Vec<i32>,
     order: &'r Order<'r>,
-    context: &'r Context<'a>,
 }
 
 impl Rewriter<'_, '_> {
@@ -458,7 +420,6 @@ impl Rewriter<'_, '_> {
         let replacement = match &child.node {
             Some(NodeEnum::RangeVar(range)) => self.collected(range)?,
             Some(NodeEnum::ColumnRef(reference)) => self.reference(reference),
-            _ if self.order.literal_time => time_gap(child, self.context)?,
             _ => None,
         };
         let name = match &child.node {
@@ -523,6 +484,10 @@ impl Rewriter<'_, '_> {
                 if key.is_empty() || level.has_grouping_sets || !key.iter().all(|c| grouped(*c)) {
                     continue;
                 }
+                if self.may_stand_whole(table, item) {
+                    // To PostgreSQL it is an expression of its own.
+                    select.group_clause.push(expression(&quote_identifier(self.name_of(item)))?);
+                }
                 for column in 0..table.relation.columns.len() {
                     if !grouped(column) && self.may_stand_ungrouped(table, item, column) {
                         let alias = quote_identifier(self.name_of(item));
@@ -537,12 +502,25 @@ impl Rewriter<'_, '_> {
     }
 }
 
+/// json, xml, and geometric types but box and circle, whose values cannot be compared.
+const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
+
 impl Rewriter<'_, '_> {
+    /// Whether the whole row is mentioned where only grouped ones may be, and can be grouped by.
+    fn may_stand_whole(&self, table: &Table<'_>, item: ItemId) -> bool {
+        const FIRST_OF_USERS: u32 = 16_384;
+        let of = self.analysis;
+        let is_mentioned =
+            of.uses.iter().any(|of| of.item == item && !of.before_grouping && of.column.is_none());
+        let can_be = |column: &Column| {
+            column.type_oid < FIRST_OF_USERS && !NOT_GROUPABLE.contains(&column.type_oid)
+        };
+        is_mentioned && table.relation.columns.iter().all(can_be)
+    }
+
     /// Whether the column may be mentioned where only grouped ones may, by name, in a whole row or
     /// by `*`.
     fn may_stand_ungrouped(&self, table: &Table<'_>, item: ItemId, column: usize) -> bool {
-        /// json, xml, and geometric types but box and circle, whose values cannot be compared.
-        const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
         let of = self.analysis;
         let by_use = of.uses.iter().any(|of| {
             of.item == item && !of.before_grouping && of.column.is_none_or(|used| used == column)
@@ -555,118 +533,10 @@ impl Rewriter<'_, '_> {
     }
 }
 
-/// What stands for the current time, where a node gives it.
-fn time_gap(node: &Node, context: &Context<'_>) -> Result<Option<Node>, Refusal> {
-    match &node.node {
-        Some(NodeEnum::FuncCall(call)) if is_time_call(call, context) => {
-            expression(&gap_of_time()).map(Some)
-        }
-        Some(NodeEnum::SqlvalueFunction(function)) if is_time(function) => {
-            time_keyword(function).map(Some)
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Puts gaps in place of the current time.
-pub(super) fn put_time_gaps(node: &mut Node, context: &Context<'_>) -> Result<(), Refusal> {
-    if let Some(gap) = time_gap(node, context)? {
-        *node = gap;
-        return Ok(());
-    }
-    let mut result = Ok(());
-    if let Some(of) = &mut node.node {
-        walk::write::children(of, &mut |child| {
-            if result.is_ok() {
-                result = put_time_gaps(child, context);
-            }
-        });
-    }
-    result
-}
-
-/// The name that an output without AS takes from its expression.
-fn output_name(target: &ResTarget) -> Option<String> {
-    let value = target.val.as_ref()?.node.as_ref()?;
-    target.name.is_empty().then(|| output_names::figure(value).to_owned())
-}
-
-/// Locations of the tables directly in a FROM entry.
-fn from_locations(node: &Node, locations: &mut Vec<i32>) {
-    match &node.node {
-        Some(NodeEnum::RangeVar(range)) => locations.push(range.location),
-        Some(NodeEnum::JoinExpr(join)) => {
-            for side in [&join.larg, &join.rarg].into_iter().flatten() {
-                from_locations(side, locations);
-            }
-        }
-        _ => (),
-    }
-}
-
 fn column_aliases(alias: &Alias) -> String {
     if alias.colnames.is_empty() {
         return String::new();
     }
     let names: Vec<_> = alias.colnames.iter().filter_map(string).map(quote_identifier).collect();
     format!(" ({})", names.join(", "))
-}
-
-pub(super) fn expression(sql: &str) -> Result<Node, Refusal> {
-    let select = parse_select(&format!("SELECT {sql}"))?;
-    let target = select.target_list.into_iter().next().and_then(|target| target.node);
-    match target {
-        Some(NodeEnum::ResTarget(target)) if target.val.is_some() => {
-            Ok(*target.val.expect("just looked"))
-        }
-        _ => Err(Refusal::postgres("XX000", format!("cannot read our own SQL: {sql}"))),
-    }
-}
-
-/// `CURRENT_DATE` and the like as casts of the one literal.
-fn time_keyword(function: &pg_query::protobuf::SqlValueFunction) -> Result<Node, Refusal> {
-    use pg_query::protobuf::SqlValueFunctionOp as Op;
-    let type_name = match function.op() {
-        Op::SvfopCurrentDate => "date",
-        Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => "timetz",
-        Op::SvfopLocaltime | Op::SvfopLocaltimeN => "time",
-        Op::SvfopLocaltimestamp | Op::SvfopLocaltimestampN => "timestamp",
-        _ if function.typmod < 0 => return expression(&gap_of_time()),
-        _ => "timestamptz",
-    };
-    let precision = match function.typmod {
-        digits if 0 <= digits => format!("({digits})"),
-        _ => String::new(),
-    };
-    expression(&format!("{}::pg_catalog.{type_name}{precision}", gap_of_time()))
-}
-
-/// Cuts the text at its markers.
-pub(super) fn cut(text: &str) -> Result<Template, Refusal> {
-    let mut pieces = Vec::new();
-    let mut rest = text;
-    let quoted = format!("'{MARKER}");
-    while let Some(at) = rest.find(&quoted) {
-        pieces.push(Piece::Sql(rest[..at].to_owned()));
-        let tail = &rest[at + quoted.len()..];
-        let end = tail
-            .find('\'')
-            .ok_or_else(|| Refusal::postgres("XX000", "a gathered statement cannot be cut"))?;
-        match &tail[..end] {
-            "time" => pieces.push(Piece::Now),
-            index => match index.parse() {
-                Ok(index) => pieces.push(Piece::Rows(index)),
-                Err(_) => return Err(refuse_marker()),
-            },
-        }
-        rest = &tail[end + 1..];
-        // What `now` was cast to for the parser, the literal is already.
-        if let Some(after) = rest.strip_prefix("::pg_catalog.timestamptz")
-            && matches!(pieces.last(), Some(Piece::Now))
-        {
-            rest = after;
-        }
-    }
-    pieces.push(Piece::Sql(rest.to_owned()));
-    Ok(Template(pieces))
 }

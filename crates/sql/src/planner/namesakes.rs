@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, SelectStmt};
+use pg_query::protobuf::{ColumnRef, JoinExpr, Node, SelectStmt};
 
 use super::analysis::{Analysis, ColumnUse, Item, ItemId, NOWHERE, Source};
+use super::output_names;
 use super::syntax::string;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -20,6 +21,8 @@ pub(super) struct References<'t> {
     all: Vec<&'t ColumnRef>,
     /// Where those stand that mean an output.
     outputs_meant: Vec<i32>,
+    /// Of those in an ON, where they stand, and where the tables do that are joined by then.
+    in_joins: Vec<(i32, Vec<i32>)>,
 }
 
 impl<'t> References<'t> {
@@ -33,6 +36,7 @@ impl<'t> References<'t> {
         match tree {
             NodeEnum::ColumnRef(reference) => self.all.push(reference),
             NodeEnum::SelectStmt(select) => self.add_outputs_meant(select),
+            NodeEnum::JoinExpr(join) => self.add_in_join(join),
             _ => (),
         }
         walk::read::children(tree, &mut |child| {
@@ -53,8 +57,14 @@ impl<'t> References<'t> {
             .target_list
             .iter()
             .filter_map(|target| match &target.node {
-                Some(NodeEnum::ResTarget(target)) if !target.name.is_empty() => {
-                    Some(target.name.as_str())
+                Some(NodeEnum::ResTarget(target)) => {
+                    let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+                    match (target.name.as_str(), value) {
+                        // A table's row without AS is none of its own.
+                        ("", Some(NodeEnum::ColumnRef(_))) => None,
+                        ("", value) => value.map(output_names::figure),
+                        (name, _) => Some(name),
+                    }
                 }
                 _ => None,
             })
@@ -71,6 +81,24 @@ impl<'t> References<'t> {
                 self.outputs_meant.push(reference.location);
             }
         }
+    }
+
+    fn add_in_join(&mut self, join: &JoinExpr) {
+        let Some(quals) = join.quals.as_ref().and_then(|quals| quals.node.as_ref()) else { return };
+        let mut tables = Vec::new();
+        for side in [&join.larg, &join.rarg].into_iter().flatten() {
+            from_locations(side, &mut tables);
+        }
+        let mut below = Self::default();
+        below.add(quals);
+        self.in_joins.extend(below.all.iter().map(|it| (it.location, tables.clone())));
+    }
+
+    /// Whether a reference at this place may mean a table that stands at that one: in an ON, of those that are joined
+    /// by then.
+    fn may_mean(&self, reference: i32, table: i32) -> bool {
+        let joined = self.in_joins.iter().find(|(location, _)| *location == reference);
+        joined.is_none_or(|(_, tables)| tables.contains(&table))
     }
 
     /// Those that say a schema.
@@ -122,8 +150,15 @@ pub(super) fn renamed(
         let beside: Vec<_> =
             others().filter(|other| stand_together(item, *other, analysis)).collect();
         let is_beside_another = !beside.is_empty();
+        let may_mean = |reference: i32, item: ItemId| {
+            references.may_mean(reference, analysis.items[item].location)
+        };
+        let is_ambiguous = |reference: i32| {
+            may_mean(reference, item) && beside.iter().any(|other| may_mean(reference, *other))
+        };
         let by_name = |of: &&ColumnUse| {
             (of.item == item || beside.contains(&of.item))
+                && is_ambiguous(of.location)
                 && references.by_names_alone().any(|(location, called, is_column)| {
                     location == of.location
                         && of.location != NOWHERE
@@ -176,4 +211,17 @@ fn are_told_apart(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
     analysis.items[other].alias.is_none()
         && relation(other).is_some()
         && relation(one) != relation(other)
+}
+
+/// Locations of the tables directly in a FROM entry.
+pub(super) fn from_locations(node: &Node, locations: &mut Vec<i32>) {
+    match &node.node {
+        Some(NodeEnum::RangeVar(range)) => locations.push(range.location),
+        Some(NodeEnum::JoinExpr(join)) => {
+            for side in [&join.larg, &join.rarg].into_iter().flatten() {
+                from_locations(side, locations);
+            }
+        }
+        _ => (),
+    }
 }

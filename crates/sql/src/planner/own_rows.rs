@@ -4,12 +4,14 @@
 //! Start reading at [`concerns_only`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::Node;
+use pg_query::protobuf::{AExpr, Node};
 
 use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::context::Context;
+use super::current_time::says_now;
 use super::functions::{is_time_call, volatility};
 use super::sql_text::deparse_expression;
+use super::syntax::name_of;
 use crate::catalog::Volatility;
 use crate::closure::{Search, Writing};
 use crate::walk;
@@ -60,7 +62,19 @@ fn mentions_only(
         NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) => false,
         // The current time is the final statement's, as one transaction has one.
         NodeEnum::SqlvalueFunction(_) => false,
-        NodeEnum::FuncCall(call) => !is_time_call(call, context),
+        NodeEnum::FuncCall(call) => {
+            // The age at the current date.
+            let is_of_today = name_of(call).1 == "age" && call.args.len() == 1;
+            !is_time_call(call, context) && !is_of_today
+        }
+        // Each node would read it at another time.
+        NodeEnum::AConst(_) if says_now(node) => false,
+        // These it cannot mean.
+        NodeEnum::AExpr(of) if compares_with_other(of, analysis) => {
+            let sides = [of.lexpr.as_deref(), of.rexpr.as_deref()].into_iter().flatten();
+            let mut references = sides.filter(|side| is_reference(side));
+            return references.all(|side| mentions_only(side, item, analysis, context));
+        }
         NodeEnum::ColumnRef(reference) => {
             let at = |of: &&ColumnUse| of.location == reference.location;
             let mut uses = analysis.uses.iter().filter(at).peekable();
@@ -73,6 +87,36 @@ fn mentions_only(
         all = all && mentions_only(child, item, analysis, context);
     });
     all
+}
+
+/// Whether a column that is of no date or time is compared with literals.
+fn compares_with_other(of: &AExpr, analysis: &Analysis<'_>) -> bool {
+    let (Some(left), Some(right)) = (of.lexpr.as_deref(), of.rexpr.as_deref()) else {
+        return false;
+    };
+    let is_other = |node: &Node| match &node.node {
+        Some(NodeEnum::ColumnRef(reference)) => analysis
+            .column_of_table(reference)
+            .is_some_and(|column| !column.domain && is_plain_text(column.type_oid)),
+        _ => false,
+    };
+    let is_literal = |node: &Node| match &node.node {
+        Some(NodeEnum::AConst(_)) => true,
+        Some(NodeEnum::List(list)) => {
+            list.items.iter().all(|it| matches!(it.node, Some(NodeEnum::AConst(_))))
+        }
+        _ => false,
+    };
+    (is_other(left) && is_literal(right)) || (is_other(right) && is_literal(left))
+}
+
+/// text, varchar, char, name.
+fn is_plain_text(type_oid: u32) -> bool {
+    [19, 25, 1042, 1043].contains(&type_oid)
+}
+
+fn is_reference(node: &Node) -> bool {
+    matches!(node.node, Some(NodeEnum::ColumnRef(_)))
 }
 
 /// `schema.table.column` becomes `table.column`, in an expression that concerns nothing but rows of one table.

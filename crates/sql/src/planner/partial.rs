@@ -14,15 +14,15 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
 use super::alike::Alike;
-use super::analysis::{Analysis, ColumnId, Source};
+use super::analysis::{Analysis, ColumnId};
 use super::context::Context;
 use super::functions::is_built_in;
-use super::gather::{cut, expression, gap, parse_select, put_time_gaps};
+use super::gaps::{cut, expression, gap, parse_select};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
+use super::time_gaps::TimeGaps;
 use super::{output_names, printed, scatter};
-use crate::catalog::Column;
 use crate::plan::Partial;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -44,7 +44,7 @@ pub(super) fn of(
     context: &Context<'_>,
 ) -> Result<Option<Partial>, Refusal> {
     let mut tree = Node { node: Some(tree.clone()) };
-    put_time_gaps(&mut tree, context)?;
+    TimeGaps { analysis: Some(analysis), context }.put(&mut tree)?;
     let Some(NodeEnum::SelectStmt(select)) = &tree.node else { return Ok(None) };
     let level = &analysis.queries[0];
     let is_of_groups = (level.has_aggregates || level.has_grouping)
@@ -210,7 +210,12 @@ impl PartialColumns<'_, '_> {
     fn declared(&self, group: &Node) -> Option<Option<String>> {
         match group.node.as_ref()? {
             NodeEnum::ColumnRef(reference) => {
-                let column = self.column_of_table(reference)?;
+                if let [name] = &reference.fields[..]
+                    && self.analysis.queries[0].merged_unlike.contains(&string(name)?)
+                {
+                    return None;
+                }
+                let column = self.analysis.column_of_table(reference)?;
                 Some((column.type_modifier != -1).then(|| column.declared_type.clone()))
             }
             // These have no length or precision.
@@ -358,15 +363,6 @@ impl PartialColumns<'_, '_> {
         Some(ColumnId { item: found.item, column: found.column? })
     }
 
-    /// The same, if it is a table's own.
-    fn column_of_table(&self, reference: &ColumnRef) -> Option<&Column> {
-        let found = self.meaning(reference)?;
-        match self.analysis.items[found.item].source {
-            Source::Table { relation, .. } => relation.columns.get(found.column),
-            Source::Query(_) | Source::Opaque => None,
-        }
-    }
-
     /// Whether a condition without aggregates is below, which OR, AND or NOT joins to others.
     fn has_guard(&self, node: &Node) -> bool {
         let Some(of) = &node.node else { return false };
@@ -475,7 +471,7 @@ impl PartialColumns<'_, '_> {
         let is_number = |oid: &u32| [INT2, INT4, INT8, NUMERIC].contains(oid);
         match node.node.as_ref()? {
             NodeEnum::ColumnRef(reference) => {
-                self.column_of_table(reference).map(|it| it.type_oid).filter(is_number)
+                self.analysis.column_of_table(reference).map(|it| it.type_oid).filter(is_number)
             }
             NodeEnum::AConst(constant) => match constant.val.as_ref()? {
                 Val::Ival(_) => Some(INT4),

@@ -15,7 +15,7 @@ use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{gather, partial, scatter, views};
+use super::{gather, partial, scatter, time_gaps, views};
 use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -147,7 +147,9 @@ fn several_nodes(
     let obstacle = home.or_else(|| scatter::obstacle(analysis));
     let obstacle = obstacle.or_else(|| analysis.time_in_view.clone());
     let Some(obstacle) = obstacle else {
-        let answer = match analysis.functions.reads_time {
+        let reads_time =
+            analysis.functions.reads_time || time_gaps::has_literals(&tree(), analysis);
+        let answer = match reads_time {
             true => "each node answers for its own rows, all with the time of node 1",
             false => "each node answers for its own rows",
         };
@@ -156,7 +158,7 @@ fn several_nodes(
             None => answer.to_owned(),
         };
         let access = access(analysis);
-        if !analysis.functions.reads_time {
+        if !reads_time {
             return Ok(Planned::new(DataPlan::Scatter { access }, why));
         }
         let order = Order { collect: &[], literal_time: true };
@@ -198,7 +200,8 @@ fn gather_all(
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
     // What is collected by it and what the final statement finds must not differ.
-    let literal_time = analysis.functions.reads_time && analysis.time_in_view.is_none();
+    let reads_time = analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis);
+    let literal_time = reads_time && analysis.time_in_view.is_none();
     let order = Order { collect: &collect, literal_time };
     let (collects, statement) = gather::build(tree, analysis, &order, context)?;
     let has_locks =

@@ -305,6 +305,14 @@ impl<'a> Analyser<'a> {
                 });
             }
         }
+        let declared = |column: Option<ColumnId>| {
+            let (relation, column) = self.analysis.base(column?)?;
+            Some(&relation.columns.get(column)?.declared_type)
+        };
+        let are_alike = declared(from_left).is_some_and(|it| Some(it) == declared(from_right));
+        if !are_alike {
+            self.analysis.queries[level].merged_unlike.push(name);
+        }
         let value = match kind {
             JoinType::JoinInner | JoinType::JoinLeft => from_left,
             JoinType::JoinRight => from_right,

@@ -88,9 +88,9 @@ fn on_every_node() {
     check(
         "UPDATE orders SET placed = now() WHERE placed < CURRENT_DATE",
         expect![[r#"
-        gather on EachNode Write
-          UPDATE orders SET placed = <now>::timestamp with time zone WHERE placed < <now>::timestamp with time zone::pg_catalog.date
-    "#]],
+            gather on EachNode Write
+              UPDATE orders SET placed = <pg_catalog.now()>::timestamp with time zone WHERE placed < <current_date>::pg_catalog.date
+        "#]],
     );
     check(
         "DELETE FROM orders USING customers c WHERE c.name = 'x' AND orders.id = c.id",
@@ -199,9 +199,9 @@ fn defaults() {
     check(
         "UPDATE orders SET placed = DEFAULT",
         expect![[r#"
-        gather on EachNode Write
-          UPDATE orders SET placed = <now>::timestamp with time zone
-    "#]],
+            gather on EachNode Write
+              UPDATE orders SET placed = <pg_catalog.now()>::timestamp with time zone
+        "#]],
     );
     check(
         "UPDATE orders SET placed = DEFAULT WHERE customer_id = 5",

@@ -9,9 +9,9 @@ use crate::catalog::{Placement, Relation};
 use crate::planner::context::Context;
 use crate::planner::defaults::{Evaluation, needs_one_place};
 use crate::planner::determinism::{expression_obstacle, is_fixed};
-use crate::planner::gather::put_time_gaps;
 use crate::planner::mentions;
 use crate::planner::syntax::says_default;
+use crate::planner::time_gaps::TimeGaps;
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -62,7 +62,8 @@ pub(super) fn obstacle(insert: &InsertStmt, context: &Context<'_>) -> Option<Str
     let mut expressions = conflict(insert).chain(returning(insert));
     expressions.find_map(|expression| {
         let mut frozen = expression.clone();
-        if let Err(refusal) = put_time_gaps(&mut frozen, context) {
+        let gaps = TimeGaps { analysis: None, context };
+        if let Err(refusal) = gaps.put(&mut frozen) {
             return Some(refusal.message);
         }
         expression_obstacle(&frozen, context).or_else(|| {
@@ -92,7 +93,11 @@ pub(super) fn conflict_is_fixed(insert: &InsertStmt, context: &Context<'_>) -> b
 pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) -> Result<(), Refusal> {
     let Some(clause) = &mut insert.on_conflict_clause else { return Ok(()) };
     let filter = clause.where_clause.as_deref_mut();
-    clause.target_list.iter_mut().chain(filter).try_for_each(|it| put_time_gaps(it, context))
+    clause
+        .target_list
+        .iter_mut()
+        .chain(filter)
+        .try_for_each(|it| TimeGaps { analysis: None, context }.put(it))
 }
 
 /// A clause runs on the row's node: it can read what that node has.

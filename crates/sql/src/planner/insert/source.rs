@@ -19,6 +19,7 @@ use super::inserting::Inserting;
 use super::target::{column_node, put_source, row_items};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{DataPlan, InsertSource, Plan, Planned, RunOn, Template};
+use crate::planner::gaps;
 use crate::planner::gather::travelling;
 use crate::planner::sql_text::{deparse, parse_expression};
 use crate::planner::{gather, query};
@@ -226,13 +227,13 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
     let rows = format!(
         "SELECT {} FROM {} AS u",
         outputs.join(", "),
-        gather::rows_of_literal(relation, &gather::gap(0))
+        gather::rows_of_literal(relation, &gaps::gap(0))
     );
     let mut insert = inserting.insert.clone();
     insert.cols = names.iter().map(|name| column_node(name)).collect();
     insert.with_clause = None;
     insert.select_stmt = None;
-    gather::refuse_marked(&NodeEnum::InsertStmt(Box::new(insert.clone())))?;
+    gaps::refuse_marked(&NodeEnum::InsertStmt(Box::new(insert.clone())))?;
     insert.select_stmt =
         crate::statement::parse(&rows)?.pop().map(|rows| Box::new(Node { node: Some(rows.tree) }));
     let fills_always =
@@ -247,5 +248,5 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
         clauses::freeze_time(&mut insert, inserting.context)?;
     }
     let text = deparse(&NodeEnum::InsertStmt(Box::new(insert)))?;
-    gather::cut(&text)
+    gaps::cut(&text)
 }

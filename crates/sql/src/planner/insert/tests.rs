@@ -216,7 +216,7 @@ fn replicated() {
               VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
                 one home Write
               columns [1, 0, 2] key None
-              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <now>::timestamp with time zone WHERE items.added < <now>::timestamp with time zone
+              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <pg_catalog.now()>::timestamp with time zone WHERE items.added < <current_timestamp>::timestamp with time zone
         "#]],
     );
     check(
@@ -226,7 +226,7 @@ fn replicated() {
               VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
                 one home Write
               columns [1, 0, 2] key None
-              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <now>::timestamp with time zone::pg_catalog.date + <now>::timestamp with time zone::time(0)
+              INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <current_date>::pg_catalog.date + <localtime(0)>::time(0)
         "#]],
     );
     check(
@@ -509,7 +509,7 @@ fn one_statement_has_one_time() {
               SELECT tutti.value_output(s.c1::timestamp with time zone), s.c2::pg_catalog.text FROM (SELECT now(), name FROM customers) s(c1, c2)
                 gather on One(Any) Read
                   SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-                  SELECT tutti.value_output(s.c1::timestamp with time zone), s.c2::pg_catalog.text FROM (SELECT <now>::timestamp with time zone AS now, name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) s(c1, c2)
+                  SELECT tutti.value_output(s.c1::timestamp with time zone), s.c2::pg_catalog.text FROM (SELECT <pg_catalog.now()>::timestamp with time zone AS now, name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) s(c1, c2)
               columns [0, 1] key None
               INSERT INTO events (at, what) SELECT u.at, u.what FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],
@@ -521,7 +521,7 @@ fn one_statement_has_one_time() {
               SELECT s.c1::int, s.c2::int, tutti.value_output(now()::timestamp with time zone) FROM (SELECT number, customer_id FROM lines) s(c1, c2)
                 gather on One(Any) Read
                   SELECT ROW("lines"."customer_id", NULL, "lines"."number")::pg_catalog.text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
-                  SELECT s.c1::int, s.c2::int, tutti.value_output(<now>::timestamp with time zone::timestamp with time zone) FROM (SELECT number, customer_id FROM pg_catalog.unnest(<rows 0>::public.lines[]) lines) s(c1, c2)
+                  SELECT s.c1::int, s.c2::int, tutti.value_output(<pg_catalog.now()>::timestamp with time zone::timestamp with time zone) FROM (SELECT number, customer_id FROM pg_catalog.unnest(<rows 0>::public.lines[]) lines) s(c1, c2)
               columns [0, 1, 3] key Some(1)
               INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],

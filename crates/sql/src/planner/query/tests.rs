@@ -240,23 +240,23 @@ fn scatter() {
     check(
         "SELECT now(), name FROM customers",
         expect![[r#"
-        gather on EachNode Read
-          SELECT <now>::timestamp with time zone AS now, name FROM customers
-    "#]],
+            gather on EachNode Read
+              SELECT <pg_catalog.now()>::timestamp with time zone AS now, name FROM customers
+        "#]],
     );
     check(
         "SELECT CURRENT_DATE AS today, coalesce(now(), placed) FROM orders",
         expect![[r#"
-        gather on EachNode Read
-          SELECT <now>::timestamp with time zone::pg_catalog.date AS today, COALESCE(<now>::timestamp with time zone, placed) FROM orders
-    "#]],
+            gather on EachNode Read
+              SELECT <current_date>::pg_catalog.date AS today, COALESCE(<pg_catalog.now()>::timestamp with time zone, placed) FROM orders
+        "#]],
     );
     check(
         "SELECT * FROM orders WHERE placed > CURRENT_DATE FOR UPDATE",
         expect![[r#"
-        gather on EachNode Write
-          SELECT * FROM orders WHERE placed > <now>::timestamp with time zone::pg_catalog.date FOR UPDATE
-    "#]],
+            gather on EachNode Write
+              SELECT * FROM orders WHERE placed > <current_date>::pg_catalog.date FOR UPDATE
+        "#]],
     );
 }
 
@@ -387,8 +387,8 @@ fn gather() {
         "SELECT max(total) FROM orders WHERE placed < now()",
         expect![[r#"
             gather on One(Any) Read
-              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT max(total) FROM orders WHERE placed < <now>::timestamp with time zone) AS tutti_f (c1)
-              WITH tutti_z(c1) AS (SELECT max(total) FROM orders WHERE placed < <now>::timestamp with time zone LIMIT 0) SELECT pg_catalog.max(tutti_f.c1) AS max FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT max(total) FROM orders WHERE placed < <pg_catalog.now()>::timestamp with time zone) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT max(total) FROM orders WHERE placed < <pg_catalog.now()>::timestamp with time zone LIMIT 0) SELECT pg_catalog.max(tutti_f.c1) AS max FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
     check(

@@ -1,0 +1,236 @@
+//! The current time in a statement that several nodes take part in: all must have one.
+//!
+//! Owns: what in a statement gives the current time (`now()`, `CURRENT_DATE`, `'today'::date`, `column < 'now'`), and
+//! that its outputs keep their names where a literal comes in its place.
+//! Never: reads a clock; the executor asks node 1 before the statement is run.
+//! Start reading at [`TimeGaps::put`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    AConst, AExpr, AExprKind, Alias, Node, RangeFunction, SqlValueFunction, TypeCast, a_const,
+};
+
+use super::alike::is_of_time;
+use super::analysis::{Analysis, Source};
+use super::built_in_types;
+use super::context::Context;
+use super::current_time::{names_current_time, says_now};
+use super::functions::{is_time, is_time_call};
+use super::gaps::{expression, gap_of_time, output_name};
+use super::output_names;
+use super::sql_text::deparse_expression;
+use super::syntax::{name_of, string};
+use crate::refusal::Refusal;
+use crate::walk;
+
+/// Puts gaps in place of the current time.
+#[derive(Clone, Copy)]
+pub(super) struct TimeGaps<'t, 'a> {
+    /// What columns mean; without it, literals beside them are left alone.
+    pub(super) analysis: Option<&'t Analysis<'a>>,
+    pub(super) context: &'t Context<'a>,
+}
+
+impl TimeGaps<'_, '_> {
+    pub(super) fn put(self, node: &mut Node) -> Result<(), Refusal> {
+        if let Some(gap) = self.gap(node)? {
+            *node = gap;
+            return Ok(());
+        }
+        self.put_beside_column(node)?;
+        if let (Some(analysis), Some(NodeEnum::UpdateStmt(update))) =
+            (self.analysis, &mut node.node)
+        {
+            for target in &mut update.target_list {
+                let Some(NodeEnum::ResTarget(target)) = &mut target.node else { continue };
+                let Some(type_name) = type_assigned(&target.name, analysis) else { continue };
+                if let Some(value) = &mut target.val {
+                    literal_gap(value, &type_name)?;
+                }
+            }
+        }
+        let Some(of) = &mut node.node else { return Ok(()) };
+        let name = match of {
+            NodeEnum::ResTarget(target) => output_name(target),
+            NodeEnum::RangeFunction(function) => {
+                self.keep_alias(function);
+                None
+            }
+            _ => None,
+        };
+        let mut result = Ok(());
+        walk::write::children(of, &mut |child| {
+            if result.is_ok() {
+                result = self.put(child);
+            }
+        });
+        if let NodeEnum::ResTarget(target) = of
+            && let Some(name) = name
+            && output_name(target).as_ref() != Some(&name)
+        {
+            target.name = name;
+        }
+        result
+    }
+
+    /// What stands for the current time, where a node gives it.
+    fn gap(self, node: &Node) -> Result<Option<Node>, Refusal> {
+        let (sql, type_name) = match &node.node {
+            Some(NodeEnum::FuncCall(call)) if is_time_call(call, self.context) => {
+                let sql = format!("pg_catalog.{}()", name_of(call).1);
+                (sql, "pg_catalog.timestamptz".to_owned())
+            }
+            Some(NodeEnum::SqlvalueFunction(function)) if is_time(function) => {
+                (deparse_expression(node)?, type_of(function))
+            }
+            Some(NodeEnum::TypeCast(cast)) if is_time_literal(cast) => {
+                let mut gap = cast.clone();
+                gap.arg = Some(Box::new(expression(&gap_of_time(&deparse_expression(node)?))?));
+                return Ok(Some(Node { node: Some(NodeEnum::TypeCast(gap)) }));
+            }
+            _ => return Ok(None),
+        };
+        expression(&format!("{}::{type_name}", gap_of_time(&sql))).map(Some)
+    }
+
+    /// A literal that is compared with a column of a date or time is one, too.
+    fn put_beside_column(self, node: &mut Node) -> Result<(), Refusal> {
+        let (Some(analysis), Some(NodeEnum::AExpr(of))) = (self.analysis, &mut node.node) else {
+            return Ok(());
+        };
+        let Some(type_name) = type_compared(of, analysis) else { return Ok(()) };
+        for side in [&mut of.lexpr, &mut of.rexpr].into_iter().flatten() {
+            match &mut side.node {
+                Some(NodeEnum::List(list)) => {
+                    list.items.iter_mut().try_for_each(|it| literal_gap(it, &type_name))?;
+                }
+                _ => literal_gap(side, &type_name)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// `FROM now()` is called `now`, and its column too.
+    fn keep_alias(self, function: &mut RangeFunction) {
+        if function.alias.is_some() {
+            return;
+        }
+        let [only] = &function.functions[..] else { return };
+        let Some(NodeEnum::List(list)) = &only.node else { return };
+        let Some(call) = list.items.first().filter(|call| self.gives_time(call)) else { return };
+        let Some(name) = call.node.as_ref().map(output_names::figure) else { return };
+        function.alias = Some(Alias { aliasname: name.to_owned(), colnames: Vec::new() });
+    }
+
+    fn gives_time(self, node: &Node) -> bool {
+        match &node.node {
+            Some(NodeEnum::FuncCall(call)) => is_time_call(call, self.context),
+            Some(NodeEnum::SqlvalueFunction(function)) => is_time(function),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a statement has literals that [`TimeGaps`] would replace.
+pub(super) fn has_literals(tree: &NodeEnum, analysis: &Analysis<'_>) -> bool {
+    let here = match tree {
+        NodeEnum::TypeCast(cast) => is_time_literal(cast),
+        NodeEnum::AExpr(of) => {
+            let sides = [&of.lexpr, &of.rexpr].into_iter().flatten();
+            sides.into_iter().any(|side| is_literal_or_list(side) && says_now(side))
+                && type_compared(of, analysis).is_some()
+        }
+        NodeEnum::UpdateStmt(update) => update.target_list.iter().any(|target| {
+            let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
+            let value = target.val.as_deref().and_then(|value| value.node.as_ref());
+            matches!(value, Some(NodeEnum::AConst(constant)) if names_time(constant))
+                && type_assigned(&target.name, analysis).is_some()
+        }),
+        _ => false,
+    };
+    let mut found = here;
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(|child| has_literals(child, analysis));
+    });
+    found
+}
+
+fn is_literal_or_list(node: &Node) -> bool {
+    matches!(node.node, Some(NodeEnum::AConst(_) | NodeEnum::List(_)))
+}
+
+/// Whether it is a literal of a date or time that means the current one.
+fn is_time_literal(cast: &TypeCast) -> bool {
+    let type_name = cast.type_name.as_ref();
+    let name = type_name.and_then(|name| string(name.names.last()?));
+    name.is_some_and(built_in_types::is_time)
+        && type_name.is_some_and(|name| name.array_bounds.is_empty())
+        && cast.arg.as_deref().is_some_and(|argument| match &argument.node {
+            Some(NodeEnum::AConst(constant)) => names_time(constant),
+            _ => false,
+        })
+}
+
+fn names_time(constant: &AConst) -> bool {
+    matches!(&constant.val, Some(a_const::Val::Sval(text)) if names_current_time(&text.sval))
+}
+
+/// The type of the date or time that a column has which is compared.
+fn type_compared(of: &AExpr, analysis: &Analysis<'_>) -> Option<String> {
+    let operator = of.name.last().and_then(string)?;
+    let compares = match of.kind() {
+        AExprKind::AexprOp => ["=", "<>", "!=", "<", "<=", ">", ">="].contains(&operator),
+        AExprKind::AexprIn
+        | AExprKind::AexprDistinct
+        | AExprKind::AexprNotDistinct
+        | AExprKind::AexprBetween
+        | AExprKind::AexprNotBetween
+        | AExprKind::AexprBetweenSym
+        | AExprKind::AexprNotBetweenSym => true,
+        _ => false,
+    };
+    if !compares || of.name.len() != 1 {
+        return None;
+    }
+    let sides = [of.lexpr.as_deref(), of.rexpr.as_deref()];
+    let column = sides.into_iter().flatten().find_map(|side| match &side.node {
+        Some(NodeEnum::ColumnRef(reference)) => analysis.column_of_table(reference),
+        _ => None,
+    })?;
+    is_of_time(column).then(|| column.type_name.clone())
+}
+
+/// The type of the date or time that a column of the target has.
+fn type_assigned(name: &str, analysis: &Analysis<'_>) -> Option<String> {
+    let Source::Table { relation, .. } = analysis.items[analysis.target?].source else {
+        return None;
+    };
+    let column = relation.columns.iter().find(|column| column.name == name)?;
+    is_of_time(column).then(|| column.type_name.clone())
+}
+
+fn literal_gap(node: &mut Node, type_name: &str) -> Result<(), Refusal> {
+    if let Some(NodeEnum::AConst(constant)) = &node.node
+        && names_time(constant)
+    {
+        let sql = format!("CAST({} AS {type_name})", deparse_expression(node)?);
+        *node = expression(&format!("CAST({} AS {type_name})", gap_of_time(&sql)))?;
+    }
+    Ok(())
+}
+
+/// The type of `CURRENT_DATE` and the like.
+fn type_of(function: &SqlValueFunction) -> String {
+    use pg_query::protobuf::SqlValueFunctionOp as Op;
+    let type_name = match function.op() {
+        Op::SvfopCurrentDate => "date",
+        Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => "timetz",
+        Op::SvfopLocaltime | Op::SvfopLocaltimeN => "time",
+        Op::SvfopLocaltimestamp | Op::SvfopLocaltimestampN => "timestamp",
+        _ => "timestamptz",
+    };
+    match function.typmod {
+        digits if 0 <= digits => format!("pg_catalog.{type_name}({digits})"),
+        _ => format!("pg_catalog.{type_name}"),
+    }
+}

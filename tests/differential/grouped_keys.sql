@@ -1,0 +1,34 @@
+-- Groups by a primary key, whose other columns may stand ungrouped; and by columns that USING has merged.
+--! distribution apart: orders HASH (id); events HASH (id); cc1 HASH (k); cc2 HASH (k)
+--! distribution mixed: orders REPLICATED; events HASH (id); cc1 REPLICATED; cc2 HASH (k)
+
+CREATE TABLE orders (id int PRIMARY KEY, region int, status text);
+CREATE TABLE events (id int PRIMARY KEY, region int, status text, kind text);
+CREATE VIEW evv AS SELECT *, now() AS asked FROM events;
+INSERT INTO orders SELECT g, g % 2, 'open' FROM generate_series(1, 4) g;
+INSERT INTO events SELECT g, g % 2, 's' || g % 3, 'k' || g % 2 FROM generate_series(1, 12) g;
+SELECT e.kind, o.id, upper(o.status), count(*), max(e.status) FROM orders o JOIN events e ON e.region = o.region
+    GROUP BY e.kind, o.id, upper(o.status) ORDER BY o.id;
+SELECT e.kind, o.id, left(o.status, 1), count(*) FROM orders o JOIN events e ON e.region = o.region WHERE e.status <> 's9'
+    GROUP BY 1, 2, left(o.status, 1) HAVING left(o.status, 1) = 'o' ORDER BY 2;
+SELECT e.kind, o.id, o.status, count(*) FROM orders o JOIN events e ON e.region = o.region GROUP BY e.kind, o.id ORDER BY 2;
+SELECT o.id, o.status, e.kind, count(*) FROM orders o JOIN events e ON e.region = o.region GROUP BY o.id, e.id ORDER BY 1, 3, 2 LIMIT 9;
+SELECT o.id, o.status, count(*) FROM orders o JOIN evv e ON e.region = o.region GROUP BY o.id ORDER BY 1;
+SELECT e.kind, q.n FROM events e
+    JOIN (SELECT o.id, o.status AS n, count(*) FROM orders o JOIN orders p USING (region) GROUP BY o.id) q ON q.id = e.id ORDER BY 1, 2;
+SELECT row_to_json(a), count(*) FROM orders a JOIN events b ON b.region = a.id GROUP BY a.id ORDER BY a.id;
+SELECT to_jsonb(a.*), json_agg(b.id ORDER BY b.id) FROM orders a LEFT JOIN events b ON b.region = a.id GROUP BY a.id ORDER BY a.id;
+SELECT id, row_to_json(orders), count(*) FROM orders GROUP BY id ORDER BY id;
+SELECT a.id, count(*) FROM orders a JOIN events b USING (region) GROUP BY a.id HAVING a IS NOT NULL ORDER BY a;
+
+CREATE TABLE cc1 (k int PRIMARY KEY, n numeric(6, 2), l timestamp(0), v varchar(3), w varchar(3));
+CREATE TABLE cc2 (k int PRIMARY KEY, n float8, l timestamptz, v char(6), w varchar(9));
+INSERT INTO cc1 SELECT g, g % 2, timestamp '2024-01-01' + g % 2 * interval '1 day', 'v' || g % 2, 'w' || g % 2 FROM generate_series(1, 10) g;
+INSERT INTO cc2 SELECT g, g % 2, timestamp '2024-01-01' + g % 2 * interval '1 day', 'v' || g % 2, 'w' || g % 2 FROM generate_series(1, 10) g;
+SELECT n, count(*) FROM cc1 JOIN cc2 USING (k, n) GROUP BY n ORDER BY n;
+SELECT v, count(*) FROM cc1 RIGHT JOIN cc2 USING (k, v) GROUP BY v HAVING v LIKE 'v_' AND count(*) > 1 ORDER BY v;
+SELECT concat(v, '|'), count(*) FROM cc1 JOIN cc2 USING (k, v) GROUP BY v ORDER BY 1;
+SET timezone = 'Asia/Tokyo';
+SELECT extract(epoch FROM l), l = '2024-01-01 00:00+00', count(*) FROM cc1 LEFT JOIN cc2 USING (k, l) GROUP BY l ORDER BY 1;
+RESET timezone;
+SELECT w, count(*) FROM cc1 JOIN cc2 USING (k, w) GROUP BY w ORDER BY w;
