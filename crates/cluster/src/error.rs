@@ -240,6 +240,18 @@ pub enum GatewayError {
         /// How many.
         left: u64,
     },
+    /// A server has less than it had acknowledged.
+    #[error(
+        "node {node} has lost {bytes} bytes of what it had written: it was restored from an older copy, \
+         and transactions over several nodes would be half there. Restore what it had; to accept what it \
+         has, restart the gateway"
+    )]
+    Rewound {
+        /// Which node.
+        node: NodeId,
+        /// How much of its write-ahead log.
+        bytes: u64,
+    },
     /// A transaction in doubt could not be settled.
     #[error("transaction {gid} is in doubt and could not be settled on node {node}")]
     Settle {

@@ -148,6 +148,9 @@ async fn check_nodes(
             there.push(endpoint.clone());
         }
     }
+    if let Some(id) = &cluster_id {
+        endpoints.iter().for_each(|endpoint| endpoint.expect(id));
+    }
     Ok(there)
 }
 

@@ -73,6 +73,8 @@ struct Node {
 #[derive(Debug)]
 struct State {
     away: bool,
+    /// Why it is away, if that is known.
+    reason: Option<String>,
     /// And since when.
     unsettled: BTreeMap<Gid, Instant>,
     run: Option<Run>,
@@ -117,7 +119,12 @@ impl Node {
             if ready(&self.state()) {
                 return Ok(());
             }
-            timeout_at(give_up, changed).await.map_err(|_| NodeError::Closed { node: self.id })?;
+            if timeout_at(give_up, changed).await.is_err() {
+                return Err(NodeError::Closed {
+                    node: self.id,
+                    reason: self.state().reason.clone(),
+                });
+            }
         }
     }
 }
@@ -129,7 +136,12 @@ impl Availability {
             id,
             open: AtomicBool::new(false),
             generation: AtomicU64::new(0),
-            state: Mutex::new(State { away: true, unsettled: BTreeMap::new(), run: None }),
+            state: Mutex::new(State {
+                away: true,
+                reason: None,
+                unsettled: BTreeMap::new(),
+                run: None,
+            }),
             changed: Notify::new(),
             suspected: Notify::new(),
         };
@@ -150,10 +162,15 @@ impl Availability {
         });
     }
 
+    /// Why the node is away, for those who wait for it.
+    pub fn note_reason(&self, node: NodeId, reason: String) {
+        self.node(node).state().reason = Some(reason);
+    }
+
     /// Removes this reason; the node is open when none is left.
     pub fn open(&self, node: NodeId, why: &Why) {
         self.node(node).change(|state| match why {
-            Why::Away => state.away = false,
+            Why::Away => (state.away, state.reason) = (false, None),
             Why::Unsettled(gid) => {
                 state.unsettled.remove(gid);
             }
@@ -280,7 +297,7 @@ mod tests {
         nodes.close(NODE, second.clone());
         for why in [Why::Away, second, first] {
             let waited = nodes.wait_until_open(NODE, SHORT).await;
-            assert!(matches!(waited, Err(NodeError::Closed { node: NODE })), "{why:?}");
+            assert!(matches!(waited, Err(NodeError::Closed { node: NODE, .. })), "{why:?}");
             nodes.open(NODE, &why);
         }
         nodes.wait_until_open(NODE, SHORT).await.expect("nothing keeps it closed");

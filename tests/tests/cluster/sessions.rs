@@ -106,6 +106,70 @@ fn whoever_waits_too_long_is_told_and_may_come_again() -> Result<()> {
     Ok(())
 }
 
+/// Goal: who would end a wait does not wait behind those whom it would end. Method: all places are taken by statements
+/// that wait for rows of a transaction that is prepared.
+#[test]
+fn the_end_of_a_prepared_transaction_waits_for_no_place() -> Result<()> {
+    let pool = PoolConfig { size: 2, queue_timeout_s: 5, ..PoolConfig::default() };
+    let cluster = start(2, pool)?;
+    let gateway = cluster.endpoint();
+    let mut one = Client::connect(&gateway)?;
+    one.query(
+        "CREATE TABLE kept (id int, v int) DISTRIBUTE BY HOME; INSERT INTO kept VALUES (1, 0)",
+    )?;
+    one.query("BEGIN; UPDATE kept SET v = v + 1; PREPARE TRANSACTION 'mine'")?;
+    std::thread::scope(|scope| -> Result<()> {
+        let waiting: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| -> Result<()> {
+                    Client::connect(&gateway)?.query("UPDATE kept SET v = v + 1")?;
+                    Ok(())
+                })
+            })
+            .collect();
+        let all_wait = || -> Result<bool> {
+            let sql = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            Ok(Client::connect(&cluster.nodes()[0])?.value(sql)? == "2")
+        };
+        while !all_wait()? {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        one.query("COMMIT PREPARED 'mine'")?;
+        for waiter in waiting {
+            waiter.join().expect("it does not panic")?;
+        }
+        Ok(())
+    })?;
+    ensure!(one.value("SELECT v FROM kept")? == "5");
+    Ok(())
+}
+
+/// Goal: a statement that waits for a place is planned anew if a change comes meanwhile; nothing of it was sent. Method:
+/// it is prepared by name, alone, in a block.
+#[test]
+fn what_waits_for_a_place_is_planned_anew() -> Result<()> {
+    let pool = PoolConfig { size: 2, ..PoolConfig::default() };
+    let cluster = start(2, pool)?;
+    let gateway = cluster.endpoint();
+    let mut changing = Client::connect(&gateway)?;
+    changing.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    let (mut holding, mut waiting) = two_sessions(&cluster)?;
+    holding.query("BEGIN; SELECT count(*) FROM t")?;
+    changing.query("BEGIN; CREATE TABLE other (id int) DISTRIBUTE BY HASH (id)")?;
+    waiting.query("BEGIN")?;
+    std::thread::scope(|scope| -> Result<()> {
+        let prepared = scope.spawn(|| prepare(&mut waiting, "p", "SELECT id FROM t WHERE id = 7"));
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        changing.query("COMMIT")?;
+        holding.query("COMMIT")?;
+        let prepared = prepared.join().expect("it does not panic")?;
+        ensure!(prepared.is_ok(), "{prepared:?}");
+        Ok(())
+    })?;
+    waiting.query("SELECT count(*) FROM t; COMMIT")?;
+    Ok(())
+}
+
 /// Names have to be looked up again before the next statement, and cannot be.
 #[test]
 fn whatever_fails_before_a_statement_is_answered_in_its_own_way() -> Result<()> {

@@ -156,7 +156,7 @@ async fn read_oids(
 ) -> Result<Vec<Name>, GatewayError> {
     // Until what is prepared there is settled, its types are not what they will be.
     if !reader.nodes.is_open(node) {
-        return Err(NodeError::Closed { node }.into());
+        return Err(NodeError::Closed { node, reason: None }.into());
     }
     let reading = async {
         let mut connection = reader.connections.checkout(node).await?;
@@ -166,7 +166,7 @@ async fn read_oids(
     };
     tokio::select! {
         read = reading => read,
-        () = wait_until_closed(reader, node) => Err(NodeError::Closed { node }.into()),
+        () = wait_until_closed(reader, node) => Err(NodeError::Closed { node, reason: None }.into()),
     }
 }
 

@@ -98,7 +98,9 @@ fn for_each(error: &NodeError, node: NodeId) -> NodeError {
         NodeError::Lost { source, .. } | NodeError::Unresolved { source, .. } => {
             NodeError::Lost { node, source: source.kind().into() }
         }
-        NodeError::Closed { node } => NodeError::Closed { node: *node },
+        NodeError::Closed { node, reason } => {
+            NodeError::Closed { node: *node, reason: reason.clone() }
+        }
         // Neither says whether the statement was executed.
         NodeError::Authentication { .. }
         | NodeError::OtherVerifier { .. }

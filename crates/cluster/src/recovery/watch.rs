@@ -19,7 +19,7 @@ use super::PREPARED;
 use super::trespass::end_trespassers;
 use crate::catalog::{Answer, learn_secret};
 use crate::cluster::Cluster;
-use crate::error::GatewayError;
+use crate::error::{GatewayError, in_full};
 use crate::numbers::{is_of, txn_node};
 use crate::setup::check_identity;
 
@@ -32,32 +32,46 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Between two checks of transactions whose coordinator is about to finish them.
 const LIVE_PAUSE: Duration = Duration::from_millis(10);
 
+/// What a watch has told of a node.
+#[derive(Debug, Default)]
+struct Known {
+    /// Why it is away, if it is: said once in the log.
+    reason: Option<String>,
+    /// How far it had written what it acknowledged.
+    written: Option<Written>,
+}
+
+/// A place in a server's write-ahead log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Written {
+    timeline: String,
+    bytes: u64,
+}
+
 /// Watches one node, forever.
 pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
-    let mut is_known_away = false;
+    let mut known = Known::default();
     loop {
-        let watched = watch(&cluster, node, &mut is_known_away).await;
+        let watched = watch(&cluster, node, &mut known).await;
         cluster.availability.close(node, Why::Away);
-        match watched {
-            Err(error) if !is_known_away => {
-                tracing::warn!(%node, %error, "the node cannot be watched; it is closed to reads");
-                is_known_away = true;
+        if let Err(error) = watched {
+            let reason = in_full(&error);
+            if known.reason.as_ref() != Some(&reason) {
+                tracing::warn!(%node, reason, "the node cannot be watched; it is closed to reads");
+                cluster.availability.note_reason(node, reason.clone());
+                known.reason = Some(reason);
             }
-            Ok(()) | Err(_) => (),
         }
         tokio::time::sleep(RETRY_PAUSE).await;
     }
 }
 
 /// Searches the node, opens it, and watches until something is wrong with it.
-async fn watch(
-    cluster: &Cluster,
-    node: NodeId,
-    is_known_away: &mut bool,
-) -> Result<(), GatewayError> {
+async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(), GatewayError> {
     let mut connection =
         open_own(cluster.endpoints.of(node), "tutti watch", Durability::Full).await?;
     let run = Run::of(&mut connection).await?;
+    refuse_rewound(&mut connection, known).await?;
     let is_new = !cluster.seals.knows(node);
     if is_new {
         get_to_know(cluster, &mut connection).await?;
@@ -72,7 +86,7 @@ async fn watch(
         cluster.publisher.need_changed();
         drop(hold);
     }
-    *is_known_away = false;
+    known.reason = None;
 
     // Prepared, without a coordinator, and not handed over: seen once. Twice in a row is no
     // coincidence.
@@ -88,6 +102,7 @@ async fn watch(
         timeout(SILENCE_LIMIT, end_trespassers(&mut connection))
             .await
             .map_err(|_| silent(node))??;
+        known.written = Some(written(&mut connection).await?);
         let mut still_odd = BTreeSet::new();
         for gid in prepared(cluster, &mut connection).await? {
             if gid.incarnation < cluster.incarnation() {
@@ -104,6 +119,35 @@ async fn watch(
         }
         odd = still_odd;
     }
+}
+
+/// A server that has less than it had acknowledged was restored from an older copy: what other nodes have done with it
+/// would be half there.
+///
+/// Errors: [`GatewayError::Rewound`].
+async fn refuse_rewound(
+    connection: &mut NodeConnection,
+    known: &Known,
+) -> Result<(), GatewayError> {
+    let Some(before) = &known.written else { return Ok(()) };
+    let now = written(connection).await?;
+    // Another timeline is that of a promoted standby, which need not have what was not acknowledged.
+    match now.timeline == before.timeline && now.bytes < before.bytes {
+        true => {
+            Err(GatewayError::Rewound { node: connection.node(), bytes: before.bytes - now.bytes })
+        }
+        false => Ok(()),
+    }
+}
+
+/// How far the server has written what it acknowledges.
+async fn written(connection: &mut NodeConnection) -> Result<Written, GatewayError> {
+    const SQL: &str = "SELECT substr(pg_walfile_name(lsn), 1, 8), lsn - '0/0'::pg_lsn
+        FROM pg_current_wal_flush_lsn() AS lsn";
+    let node = connection.node();
+    let rows = timeout(SILENCE_LIMIT, connection.rows(SQL)).await.map_err(|_| silent(node))??;
+    let answer = Answer { node, what: "how far it has written", rows: &rows };
+    Ok(Written { timeline: answer.text(0, 0)?.to_owned(), bytes: answer.number(0, 1)? })
 }
 
 /// Learns about a node that was unreachable at the start what a gateway learns of its nodes when it

@@ -90,7 +90,7 @@ impl Session {
         // However long code runs: a node that is lost will not vote.
         let mut answers = tokio::select! {
             answers = self.tx.on_links(asked) => answers,
-            node = first_away(&registry, writers) => return Err(NodeError::Closed { node }.into()),
+            node = first_away(&registry, writers) => return Err(NodeError::Closed { node, reason: None }.into()),
         };
         answers.sort_by_key(|(node, _)| *node);
         let (mut runs_code, mut refused, mut undo) = (false, None, Vec::new());

@@ -80,6 +80,11 @@ impl Session {
                 TransactionContext::may_name_prepared(gid)?;
                 // It may have changed the schema.
                 self.tx.residue.schema = true;
+                if self.tx.permit.is_none() {
+                    let admitted = self.tx.registry.pool.admit_short(&self.tx.share).await;
+                    self.tx.permit =
+                        Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
+                }
                 self.executor().run_on_one(NodeId::HOME, Access::Write, text, call).await
             }
         }

@@ -88,7 +88,7 @@ impl Session {
     }
 
     async fn greet(&mut self, secret: i32) -> Result<(), Failure> {
-        let admitted = self.tx.registry.pool.admit_login(&self.tx.share).await;
+        let admitted = self.tx.registry.pool.admit_short(&self.tx.share).await;
         self.tx.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         self.tx.link(NodeId::HOME).await?;
         self.tx.refresh_scope().await?;

@@ -319,7 +319,7 @@ impl TransactionContext {
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
         let away = nodes.iter().find(|node| !self.registry.cluster.availability.is_there(**node));
         if let Some(node) = away.copied() {
-            return Err(NodeError::Closed { node }.into());
+            return Err(NodeError::Closed { node, reason: None }.into());
         }
         let asked = self.on_all_participants("SHOW server_version_num");
         if let Ok(answered) = timeout(VOTER_PATIENCE, asked).await {

@@ -3,7 +3,11 @@
 //! Owns: what such a connection is set to, and how durable its commits are.
 //! Never: runs a client's statement.
 
+use std::io;
+
 use tokio::time::timeout;
+use tutti_sql::catalog::quote_literal;
+use tutti_wire::sqlstate;
 
 use super::{Credentials, Endpoint, NodeConnection, NodeError};
 
@@ -42,6 +46,39 @@ pub enum Durability {
     Relaxed,
 }
 
+/// Another server may have come to the node's address: what is asked there must not be believed, and nothing may be
+/// written there.
+///
+/// Errors: [`NodeError::Connect`] if it is not the node of the cluster.
+async fn refuse_stranger(
+    connection: &mut NodeConnection,
+    endpoint: &Endpoint,
+) -> Result<(), NodeError> {
+    let Some(cluster_id) = endpoint.expected() else { return Ok(()) };
+    let node = endpoint.node();
+    let sql = format!(
+        "SELECT count(*) FROM tutti.cluster WHERE id = {} AND node = {}",
+        quote_literal(cluster_id),
+        node.0
+    );
+    let is_it = match connection.rows(&sql).await {
+        Ok(rows) => rows.text(0, 0) == Some("1"),
+        Err(NodeError::Refused(fields))
+            if [sqlstate::UNDEFINED_TABLE, "3F000"].contains(&fields.sqlstate()) =>
+        {
+            false
+        }
+        Err(error) => return Err(error),
+    };
+    match is_it {
+        true => Ok(()),
+        false => {
+            let message = format!("the server there is not node {node} of this cluster");
+            Err(NodeError::unreachable(endpoint, io::Error::other(message)))
+        }
+    }
+}
+
 /// Opens a connection of the gateway's own; `name` is what `pg_stat_activity` shows.
 pub async fn open_own(
     endpoint: &Endpoint,
@@ -58,6 +95,7 @@ pub async fn open_own(
     let opening = async {
         let mut connection =
             NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?;
+        refuse_stranger(&mut connection, endpoint).await?;
         if durability == Durability::Full {
             connection
                 .rows(

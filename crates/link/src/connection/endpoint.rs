@@ -5,8 +5,8 @@
 //! connection.
 //! Never: opens a connection ([`super::NodeConnection::open`] does).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use tutti_configuration::{Address, Config, NodeConfig};
 use tutti_sql::catalog::NodeId;
@@ -24,6 +24,8 @@ struct Inner {
     /// Position in the list of hosts.
     writable: AtomicUsize,
     connector: Connector,
+    /// The id of the cluster that the server must belong to.
+    cluster_id: OnceLock<String>,
 }
 
 impl Endpoint {
@@ -34,6 +36,7 @@ impl Endpoint {
             database: database.to_owned(),
             writable: AtomicUsize::new(0),
             connector: Connector::default(),
+            cluster_id: OnceLock::new(),
         }))
     }
 
@@ -45,6 +48,17 @@ impl Endpoint {
     /// As configured.
     pub fn config(&self) -> &NodeConfig {
         &self.0.config
+    }
+
+    /// From now on connections of the gateway's own lead to the node of the cluster with this id or nowhere.
+    pub fn expect(&self, cluster_id: &str) {
+        // Once known, it stays.
+        let _ = self.0.cluster_id.set(cluster_id.to_owned());
+    }
+
+    /// The id of the cluster that the server must belong to, if it is known.
+    pub fn expected(&self) -> Option<&str> {
+        self.0.cluster_id.get().map(String::as_str)
     }
 
     /// The database that connections are opened to.

@@ -96,6 +96,8 @@ pub enum NodeError {
     Closed {
         /// Which node.
         node: NodeId,
+        /// Why, if it is known.
+        reason: Option<String>,
     },
     /// The node answered with an error.
     #[error("{}", .0.message())]
@@ -151,8 +153,17 @@ impl NodeError {
                     format!("Set it through the gateway: ALTER ROLE \"{user}\" PASSWORD '...'."),
                 ),
             Self::Misreads { why, .. } => (**why).clone(),
-            Self::Closed { .. } => ErrorFields::error("57P03", self.to_string())
-                .with(b'D', "Transactions in doubt must be settled there before it may be read.")
+            Self::Closed { reason, .. } => ErrorFields::error("57P03", self.to_string())
+                .with(
+                    b'D',
+                    match reason {
+                        Some(reason) => format!("{reason}."),
+                        None => {
+                            "Transactions in doubt must be settled there before it may be read."
+                                .to_owned()
+                        }
+                    },
+                )
                 .with(b'H', "Retrying is safe: nothing was sent to the node."),
             Self::Protocol(_) => ErrorFields::error("08P01", self.to_string()),
         }

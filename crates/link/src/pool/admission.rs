@@ -69,8 +69,8 @@ impl Full {
     }
 }
 
-/// How many logins may check out a connection while all permits are taken.
-const LOGINS: usize = 4;
+/// How many logins and the like may check out a connection while all permits are taken.
+const SHORT: usize = 4;
 
 /// How many are running, and how many wait.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub(super) struct Admission {
     config: PoolConfig,
     cluster: Arc<Semaphore>,
     reserved: Arc<Semaphore>,
-    logins: Arc<Semaphore>,
+    short: Arc<Semaphore>,
     roles: Mutex<HashMap<u32, Arc<Semaphore>>>,
     waiting: AtomicUsize,
 }
@@ -88,7 +88,7 @@ impl Admission {
         Self {
             cluster: Arc::new(Semaphore::new(config.size)),
             reserved: Arc::new(Semaphore::new(config.reserved())),
-            logins: Arc::new(Semaphore::new(LOGINS)),
+            short: Arc::new(Semaphore::new(SHORT)),
             roles: Mutex::default(),
             waiting: AtomicUsize::new(0),
             config: config.clone(),
@@ -144,14 +144,14 @@ impl Admission {
         Some(Permit { _cluster: cluster, _role: of_role })
     }
 
-    /// For the duration of a login, which waits for other logins at most: other sessions'
-    /// transactions may stay open indefinitely.
-    pub(super) async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
+    /// For what is short, and waits for others of its kind at most: a login, for other sessions' transactions may stay
+    /// open indefinitely; COMMIT PREPARED, for they may wait for it.
+    pub(super) async fn admit_short(&self, share: &Share) -> Result<Permit, Full> {
         if let Some(permit) = self.admit_at_once(share) {
             return Ok(permit);
         }
         let give_up = Instant::now() + Duration::from_secs(self.config.queue_timeout_s);
-        let cluster = self.acquire(&self.logins, give_up, false).await?;
+        let cluster = self.acquire(&self.short, give_up, false).await?;
         Ok(Permit { _cluster: cluster, _role: None })
     }
 
@@ -252,7 +252,7 @@ mod tests {
         taken.push(admission.admit(&root).await.expect("one is reserved"));
         taken.push(admission.admit(&root).await.expect("and another"));
         admission.admit(&root).await.expect_err("no more than a quarter");
-        admission.admit_login(&bob).await.expect("a login waits for no transaction");
+        admission.admit_short(&bob).await.expect("a login waits for no transaction");
     }
 
     #[tokio::test]

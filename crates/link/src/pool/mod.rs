@@ -115,8 +115,8 @@ impl Pool {
     /// The same for the duration of a login, which waits for no transaction.
     ///
     /// Errors: as [`Self::admit`].
-    pub async fn admit_login(&self, share: &Share) -> Result<Permit, Full> {
-        self.admission.admit_login(share).await
+    pub async fn admit_short(&self, share: &Share) -> Result<Permit, Full> {
+        self.admission.admit_short(share).await
     }
 
     /// What sessions of the role of this number share.

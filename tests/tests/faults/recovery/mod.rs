@@ -12,6 +12,7 @@ mod left;
 mod node_by_node;
 mod orphans;
 mod proxy;
+mod replaced;
 mod restarts;
 mod struck;
 mod support;

@@ -67,28 +67,35 @@ impl Session {
     /// the client.
     pub(super) async fn check_unchecked(&mut self) -> Result<(), Failure> {
         let Some(name) = self.pipeline.unchecked.clone() else { return Ok(()) };
-        let activity = &self.tx.activity;
-        let is_stopped = activity.plan.is_overtaken_unsent()
-            || (activity.plan.is_overtaken() && self.has_sent_nothing());
-        if is_stopped || !activity.plan.exists() {
-            // The client has paused since its Parse, and a change has stopped what was planned then.
-            if self.has_sent_nothing() {
-                let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
-                self.begin_statement(text.as_deref().unwrap_or_default()).await?;
-            } else if !self.tx.must_refresh_scope() {
-                self.tx.begin_in_sight(Waits::AskingNobody).await?;
+        let node = loop {
+            let plan = &self.tx.activity.plan;
+            let is_stopped =
+                plan.is_overtaken_unsent() || (plan.is_overtaken() && self.has_sent_nothing());
+            if is_stopped || !plan.exists() {
+                // The client has paused since its Parse, and a change has stopped what was planned then.
+                if self.has_sent_nothing() {
+                    let text = self.statement(&name)?.statement.as_ref().map(|it| it.text.clone());
+                    self.begin_statement(text.as_deref().unwrap_or_default()).await?;
+                } else if !self.tx.must_refresh_scope() {
+                    self.tx.begin_in_sight(Waits::AskingNobody).await?;
+                }
             }
-        }
-        let planned = self.plan_of(&name)?;
-        if super::describe::is_answered_here(&planned.plan) {
-            self.check_unchecked_here();
-            return Ok(());
-        }
-        self.tx.activity.plan.note_analysis(planned.concerns.as_ref());
-        if self.is_described_separately(&planned) {
-            return Box::pin(self.check_separately(&name)).await;
-        }
-        let node = self.describing_node(&name)?;
+            let planned = self.plan_of(&name)?;
+            if super::describe::is_answered_here(&planned.plan) {
+                self.check_unchecked_here();
+                return Ok(());
+            }
+            self.tx.activity.plan.note_analysis(planned.concerns.as_ref());
+            if self.is_described_separately(&planned) {
+                return Box::pin(self.check_separately(&name)).await;
+            }
+            let node = self.describing_node(&name)?;
+            if self.tx.links.get(&node).is_some_and(|link| !link.is_broken()) {
+                break node;
+            }
+            // A change may stop the plan while a link is waited for.
+            self.tx.link(node).await?;
+        };
         self.send_parse(node, &name, true).await?;
         self.pipeline.unchecked = None;
         Ok(())
