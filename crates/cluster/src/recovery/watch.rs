@@ -142,8 +142,9 @@ async fn refuse_rewound(
 
 /// How far the server has written what it acknowledges.
 async fn written(connection: &mut NodeConnection) -> Result<Written, GatewayError> {
-    const SQL: &str = "SELECT substr(pg_walfile_name(lsn), 1, 8), lsn - '0/0'::pg_lsn
-        FROM pg_current_wal_flush_lsn() AS lsn";
+    const SQL: &str = "SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(lsn), 1, 8),
+            lsn OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn
+        FROM pg_catalog.pg_current_wal_flush_lsn() AS w (lsn)";
     let node = connection.node();
     let rows = timeout(SILENCE_LIMIT, connection.rows(SQL)).await.map_err(|_| silent(node))??;
     let answer = Answer { node, what: "how far it has written", rows: &rows };

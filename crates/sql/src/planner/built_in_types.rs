@@ -16,75 +16,89 @@ enum Meaning {
 
 use Meaning::{Fixed, Local, Time};
 
-const TYPES: [(&str, Meaning); 59] = [
-    ("bit", Fixed),
-    ("bool", Fixed),
-    ("box", Fixed),
-    ("bpchar", Fixed),
-    ("bytea", Fixed),
-    ("char", Fixed),
-    ("cid", Local),
-    ("cidr", Fixed),
-    ("circle", Fixed),
-    ("date", Time),
-    ("float4", Fixed),
-    ("float8", Fixed),
-    ("inet", Fixed),
-    ("int2", Fixed),
-    ("int4", Fixed),
-    ("int4range", Fixed),
-    ("int8", Fixed),
-    ("int8range", Fixed),
-    ("interval", Fixed),
-    ("json", Fixed),
-    ("jsonb", Fixed),
-    ("jsonpath", Fixed),
-    ("line", Fixed),
-    ("lseg", Fixed),
-    ("macaddr", Fixed),
-    ("macaddr8", Fixed),
-    ("money", Fixed),
-    ("name", Fixed),
-    ("numeric", Fixed),
-    ("numrange", Fixed),
-    ("oid", Local),
-    ("path", Fixed),
-    ("point", Fixed),
-    ("polygon", Fixed),
-    ("regclass", Local),
-    ("regcollation", Local),
-    ("regconfig", Local),
-    ("regdictionary", Local),
-    ("regnamespace", Local),
-    ("regoper", Local),
-    ("regoperator", Local),
-    ("regproc", Local),
-    ("regprocedure", Local),
-    ("regrole", Local),
-    ("regtype", Local),
-    ("text", Fixed),
-    ("tid", Local),
-    ("time", Time),
-    ("timestamp", Time),
-    ("timestamptz", Time),
-    ("timetz", Time),
-    ("tsquery", Fixed),
-    ("tsvector", Fixed),
-    ("uuid", Fixed),
-    ("varbit", Fixed),
-    ("varchar", Fixed),
-    ("xid", Local),
-    ("xid8", Local),
-    ("xml", Fixed),
+/// Whose statements have values of a type.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Use {
+    /// The gateway's own too, or rows on their way between nodes.
+    Ours,
+    /// Clients' alone.
+    Clients,
+}
+
+const TYPES: [(&str, Meaning, Use); 59] = [
+    ("bit", Fixed, Use::Clients),
+    ("bool", Fixed, Use::Ours),
+    ("box", Fixed, Use::Clients),
+    ("bpchar", Fixed, Use::Ours),
+    ("bytea", Fixed, Use::Ours),
+    ("char", Fixed, Use::Ours),
+    ("cid", Local, Use::Clients),
+    ("cidr", Fixed, Use::Clients),
+    ("circle", Fixed, Use::Clients),
+    ("date", Time, Use::Ours),
+    ("float4", Fixed, Use::Ours),
+    ("float8", Fixed, Use::Ours),
+    ("inet", Fixed, Use::Clients),
+    ("int2", Fixed, Use::Ours),
+    ("int4", Fixed, Use::Ours),
+    ("int4range", Fixed, Use::Clients),
+    ("int8", Fixed, Use::Ours),
+    ("int8range", Fixed, Use::Clients),
+    ("interval", Fixed, Use::Ours),
+    ("json", Fixed, Use::Ours),
+    ("jsonb", Fixed, Use::Ours),
+    ("jsonpath", Fixed, Use::Clients),
+    ("line", Fixed, Use::Clients),
+    ("lseg", Fixed, Use::Clients),
+    ("macaddr", Fixed, Use::Clients),
+    ("macaddr8", Fixed, Use::Clients),
+    ("money", Fixed, Use::Clients),
+    ("name", Fixed, Use::Ours),
+    ("numeric", Fixed, Use::Ours),
+    ("numrange", Fixed, Use::Clients),
+    ("oid", Local, Use::Ours),
+    ("path", Fixed, Use::Clients),
+    ("point", Fixed, Use::Clients),
+    ("polygon", Fixed, Use::Clients),
+    ("regclass", Local, Use::Ours),
+    ("regcollation", Local, Use::Clients),
+    ("regconfig", Local, Use::Clients),
+    ("regdictionary", Local, Use::Clients),
+    ("regnamespace", Local, Use::Ours),
+    ("regoper", Local, Use::Clients),
+    ("regoperator", Local, Use::Ours),
+    ("regproc", Local, Use::Ours),
+    ("regprocedure", Local, Use::Ours),
+    ("regrole", Local, Use::Ours),
+    ("regtype", Local, Use::Ours),
+    ("text", Fixed, Use::Ours),
+    ("tid", Local, Use::Ours),
+    ("time", Time, Use::Clients),
+    ("timestamp", Time, Use::Ours),
+    ("timestamptz", Time, Use::Ours),
+    ("timetz", Time, Use::Clients),
+    ("tsquery", Fixed, Use::Clients),
+    ("tsvector", Fixed, Use::Clients),
+    ("uuid", Fixed, Use::Ours),
+    ("varbit", Fixed, Use::Clients),
+    ("varchar", Fixed, Use::Ours),
+    ("xid", Local, Use::Ours),
+    ("xid8", Local, Use::Ours),
+    ("xml", Fixed, Use::Clients),
 ];
 
 fn meaning(name: &str) -> Option<Meaning> {
-    TYPES.iter().find(|(known, _)| *known == name).map(|(_, meaning)| *meaning)
+    TYPES.iter().find(|(known, ..)| *known == name).map(|(_, meaning, _)| *meaning)
 }
 
 /// Whether it is the name of a type in the table.
 pub(super) fn is_built_in(name: &str) -> bool {
     meaning(name).is_some()
+}
+
+/// Whether it is the name of a type that the gateway's own statements have values of.
+pub(super) fn is_of_own_statements(name: &str) -> bool {
+    TYPES.iter().any(|(known, _, used)| *known == name && *used == Use::Ours)
 }
 
 /// Whether it is the name of a type whose values are a node's own.

@@ -14,25 +14,25 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
 use super::alike::Alike;
-use super::analysis::{Analysis, ColumnId};
+use super::analysis::{Analysis, ColumnId, Query, Source};
 use super::context::Context;
-use super::functions::is_built_in;
 use super::gaps::{cut, expression, gap, parse_select};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
 use super::time_gaps::TimeGaps;
 use super::{output_names, printed, scatter};
+use crate::catalog::Column;
 use crate::plan::Partial;
 use crate::refusal::Refusal;
 use crate::walk;
 
+mod aggregates;
+
 /// A node says as many values as types, and no more than 1,664 (`MaxTupleAttributeNumber`).
 const COLUMNS_MAX: usize = 800;
-const INT2: u32 = 21;
-const INT4: u32 = 23;
-const INT8: u32 = 20;
-const NUMERIC: u32 = 1700;
+/// Values whose distinct ones are counted multiply the groups of a node.
+const DISTINCT_MAX: usize = 2;
 
 /// The query in parts, if that is exact: over what each node can say of its own rows, with aggregates that can be put
 /// together.
@@ -47,9 +47,9 @@ pub(super) fn of(
     TimeGaps { analysis: Some(analysis), context }.put(&mut tree)?;
     let Some(NodeEnum::SelectStmt(select)) = &tree.node else { return Ok(None) };
     let level = &analysis.queries[0];
-    let is_of_groups = (level.has_aggregates || level.has_grouping)
-        && !level.has_grouping_sets
-        && !level.has_windows
+    let is_grouped = level.has_aggregates || level.has_grouping;
+    // Distinct rows are groups of all that is asked for.
+    let is_of_groups = (is_grouped || (level.has_distinct && !level.has_windows))
         && !level.has_distinct_on
         && !level.has_row_makers
         && level.set.is_none()
@@ -68,7 +68,10 @@ pub(super) fn of(
         || has_namesakes(analysis)
         || !select.limit_count.as_deref().is_none_or(may_be_counted)
         // What is said of a value's order is not said of the column that has it.
-        || select.group_clause.iter().chain(&select.target_list).chain(&select.sort_clause).any(collates)
+        || [&select.group_clause, &select.target_list, &select.sort_clause, &select.window_clause]
+            .into_iter()
+            .flatten()
+            .any(collates)
         || select.having_clause.as_deref().is_some_and(collates)
         || scatter::obstacle_before_grouping(analysis).is_some()
     {
@@ -86,10 +89,14 @@ pub(super) fn of(
         kinds: Vec::new(),
         declared: Vec::new(),
         columns: Vec::new(),
+        distinct: Vec::new(),
         conditions: Vec::new(),
     };
-    let Some(outer) = parts.split(select)? else { return Ok(None) };
-    if parts.columns.is_empty() || COLUMNS_MAX < parts.columns.len() {
+    let Some(outer) = parts.split(select, is_grouped)? else { return Ok(None) };
+    if parts.columns.is_empty()
+        || COLUMNS_MAX < parts.columns.len()
+        || DISTINCT_MAX < parts.distinct.len()
+    {
         return Ok(None);
     }
     parts.finish(select, outer).map(Some)
@@ -114,50 +121,36 @@ struct PartialColumns<'p, 'a> {
     /// What their values are declared to be, where that says more than the type.
     declared: Vec<Option<String>>,
     columns: Vec<PartialColumn>,
+    /// Which of the columns, counted from 1, have values of which the distinct ones are aggregated: nodes group by them
+    /// too.
+    distinct: Vec<usize>,
     /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
     conditions: Vec<String>,
 }
 
-/// What aggregates are put together by.
-enum Putting {
-    /// The same aggregate of the parts.
-    Same,
-    Count,
-    Sum,
-    Average,
-}
-
-fn putting(name: &str) -> Option<Putting> {
-    Some(match name {
-        "count" => Putting::Count,
-        "sum" => Putting::Sum,
-        "avg" => Putting::Average,
-        "min" | "max" | "bool_and" | "bool_or" | "every" | "bit_and" | "bit_or" => Putting::Same,
-        _ => return None,
-    })
-}
-
 impl PartialColumns<'_, '_> {
     /// The final query's clauses, over the columns; `None` if the query cannot be split.
-    fn split(&mut self, select: &SelectStmt) -> Result<Option<SelectStmt>, Refusal> {
+    fn split(
+        &mut self,
+        select: &SelectStmt,
+        is_grouped: bool,
+    ) -> Result<Option<SelectStmt>, Refusal> {
+        let has_sets = select.group_clause.iter().any(is_grouping_set);
+        let mut group_clause = Vec::new();
         for group in &select.group_clause {
-            let Some(group) = self.grouped(select, group) else { return Ok(None) };
-            let Some(compared) = self.compared(group) else { return Ok(None) };
-            let Some(declared) = self.declared(group) else { return Ok(None) };
-            if !self.alike.is_alike(group) {
+            let Some(group) = self.put_group(select, group)? else { return Ok(None) };
+            group_clause.push(group);
+        }
+        for target in select.target_list.iter().filter(|_| !is_grouped) {
+            let Some(NodeEnum::ResTarget(target)) = &target.node else { return Ok(None) };
+            let Some(value) = target.val.as_deref() else { return Ok(None) };
+            if self.add_group(value)?.is_none() {
                 return Ok(None);
-            }
-            if !self.groups.contains(&compared) {
-                self.groups.push(compared);
-                self.declared.push(declared);
-                let kind = group.node.as_ref().map(std::mem::discriminant);
-                self.kinds.extend(kind.map(|kind| (kind, size(group))));
-                let text = on_node(group)?;
-                self.columns.push(PartialColumn { text, expected: None });
             }
         }
         let mut outer = SelectStmt {
             distinct_clause: select.distinct_clause.clone(),
+            window_clause: select.window_clause.clone(),
             target_list: select.target_list.clone(),
             having_clause: select.having_clause.clone(),
             sort_clause: select.sort_clause.clone(),
@@ -186,7 +179,8 @@ impl PartialColumns<'_, '_> {
                     // PostgreSQL may make of it a condition of its own, and then computes nothing for other groups.
                     return Ok(None);
                 }
-                if !self.aggregates(condition) && self.alike.is_alike(condition) {
+                // Of a set that leaves a group out, its column is NULL.
+                if !has_sets && !self.aggregates(condition) && self.alike.is_alike(condition) {
                     self.conditions.push(on_node(condition)?);
                 }
             }
@@ -201,8 +195,50 @@ impl PartialColumns<'_, '_> {
                 return Ok(None);
             }
         }
-        outer.group_clause = (1..=self.groups.len()).map(column).collect();
+        for window in &mut outer.window_clause {
+            if !self.rewrite(window)? {
+                return Ok(None);
+            }
+        }
+        outer.group_clause = match has_sets {
+            true => group_clause,
+            false => (1..=self.groups.len()).map(column).collect(),
+        };
+        (outer.group_distinct, outer.op) = (select.group_distinct, select.op);
         Ok(Some(outer))
+    }
+
+    /// An entry of GROUP BY in the final query.
+    fn put_group(&mut self, select: &SelectStmt, group: &Node) -> Result<Option<Node>, Refusal> {
+        if let Some(NodeEnum::GroupingSet(set)) = &group.node {
+            let mut set = set.clone();
+            for part in &mut set.content {
+                let Some(put) = self.put_group(select, part)? else { return Ok(None) };
+                *part = put;
+            }
+            return Ok(Some(Node { node: Some(NodeEnum::GroupingSet(set)) }));
+        }
+        let Some(group) = self.grouped(select, group) else { return Ok(None) };
+        Ok(self.add_group(group)?.map(|place| column(place + 1)))
+    }
+
+    /// Adds a group, unless it is known, and says which it is; `None`: its values may not travel.
+    fn add_group(&mut self, group: &Node) -> Result<Option<usize>, Refusal> {
+        let Some(compared) = self.compared(group) else { return Ok(None) };
+        let Some(declared) = self.declared(group) else { return Ok(None) };
+        if !self.alike.is_alike(group) {
+            return Ok(None);
+        }
+        if let Some(known) = self.groups.iter().position(|known| *known == compared) {
+            return Ok(Some(known));
+        }
+        self.groups.push(compared);
+        self.declared.push(declared);
+        let kind = group.node.as_ref().map(std::mem::discriminant);
+        self.kinds.extend(kind.map(|kind| (kind, size(group))));
+        let text = on_node(group)?;
+        self.columns.push(PartialColumn { text, expected: None });
+        Ok(Some(self.groups.len() - 1))
     }
 
     /// How a group's values are declared; `None`: it is not known what clients are told of them, or what they would
@@ -215,7 +251,7 @@ impl PartialColumns<'_, '_> {
                 {
                     return None;
                 }
-                let column = self.analysis.column_of_table(reference)?;
+                let column = self.base(reference)?;
                 Some((column.type_modifier != -1).then(|| column.declared_type.clone()))
             }
             // These have no length or precision.
@@ -314,7 +350,18 @@ impl PartialColumns<'_, '_> {
 
     /// Replaces groups and aggregates by columns of the parts. Whether nothing else is left that needs rows.
     fn rewrite(&mut self, node: &mut Node) -> Result<bool, Refusal> {
+        if let Some(NodeEnum::GroupingFunc(of)) = &mut node.node {
+            for argument in &mut of.args {
+                let Some(compared) = self.compared(argument) else { return Ok(false) };
+                let group = self.groups.iter().position(|group| *group == compared);
+                let Some(group) = group else { return Ok(false) };
+                *argument = column(group + 1);
+            }
+            return Ok(true);
+        }
         if let Some(NodeEnum::FuncCall(call)) = &node.node
+            // Over a window, it is computed of groups.
+            && call.over.is_none()
             && self.is_aggregate(call)
         {
             let Some(put) = self.put_together(call)? else { return Ok(false) };
@@ -333,7 +380,6 @@ impl PartialColumns<'_, '_> {
             NodeEnum::ColumnRef(_)
             | NodeEnum::SubLink(_)
             | NodeEnum::SelectStmt(_)
-            | NodeEnum::GroupingFunc(_)
             | NodeEnum::JsonArrayAgg(_)
             | NodeEnum::JsonObjectAgg(_) => return Ok(false),
             _ => (),
@@ -361,6 +407,19 @@ impl PartialColumns<'_, '_> {
         let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
         let (found, None) = (uses.next()?, uses.next()) else { return None };
         Some(ColumnId { item: found.item, column: found.column? })
+    }
+
+    /// The column of a table that is meant, also through subqueries.
+    fn base(&self, reference: &ColumnRef) -> Option<&Column> {
+        let meant = self.meaning(reference)?;
+        let is_of_query = matches!(self.analysis.items[meant.item].source, Source::Query(_));
+        let may_differ = |of: &Query<'_>| !of.merged_unlike.is_empty() || of.set.is_some();
+        if is_of_query && self.analysis.queries.iter().any(may_differ) {
+            // What a query calls so may be of another type.
+            return None;
+        }
+        let (relation, column) = self.analysis.base(meant)?;
+        relation.columns.get(column)
     }
 
     /// Whether a condition without aggregates is below, which OR, AND or NOT joins to others.
@@ -395,123 +454,6 @@ impl PartialColumns<'_, '_> {
         call.agg_star || call.agg_within_group || found.is_none_or(|function| function.aggregate)
     }
 
-    /// What stands for an aggregate in the final query; `None` if its parts cannot be put together.
-    fn put_together(&mut self, call: &FuncCall) -> Result<Option<Node>, Refusal> {
-        let (schema, name) = name_of(call);
-        let is_plain = !call.agg_distinct
-            && !call.agg_within_group
-            && call.agg_order.is_empty()
-            && call.over.is_none()
-            && !call.func_variadic;
-        if !is_plain || !is_built_in(schema, name, self.context) {
-            return Ok(None);
-        }
-        let Some(putting) = putting(name) else { return Ok(None) };
-        if !call.args.iter().chain(call.agg_filter.as_deref()).all(|it| self.alike.is_alike(it)) {
-            return Ok(None);
-        }
-        if self.context.catalog.functions.values().any(|of| of.contains_key(name)) {
-            // Of which types it means whose cannot be told.
-            return Ok(None);
-        }
-        let node = || Node { node: Some(NodeEnum::FuncCall(Box::new(call.clone()))) };
-        let text = match putting {
-            Putting::Same => {
-                let part = self.part(on_node(&node())?, None);
-                format!("pg_catalog.{name}({part})")
-            }
-            Putting::Count => {
-                let part = self.part(on_node(&node())?, Some(INT8));
-                format!("COALESCE(pg_catalog.sum({part}), 0)::pg_catalog.int8")
-            }
-            Putting::Sum | Putting::Average => {
-                let [argument] = &call.args[..] else { return Ok(None) };
-                let Some(of) = self.number_type(argument) else { return Ok(None) };
-                let expected = if of == INT2 || of == INT4 { INT8 } else { NUMERIC };
-                let call_named = |name: &str| -> Result<String, Refusal> {
-                    let mut call = call.clone();
-                    call.funcname = ["pg_catalog", name].map(word).to_vec();
-                    on_node(&Node { node: Some(NodeEnum::FuncCall(Box::new(call))) })
-                };
-                let sum = self.part(call_named("sum")?, Some(expected));
-                match putting {
-                    Putting::Sum if expected == INT8 => {
-                        format!("pg_catalog.sum({sum})::pg_catalog.int8")
-                    }
-                    Putting::Sum => format!("pg_catalog.sum({sum})"),
-                    _ => {
-                        let count = self.part(call_named("count")?, Some(INT8));
-                        format!(
-                            "(pg_catalog.sum({sum}) OPERATOR(pg_catalog./) \
-                             NULLIF(pg_catalog.sum({count}), 0))"
-                        )
-                    }
-                }
-            }
-        };
-        expression(&text).map(Some)
-    }
-
-    /// The column that has this part, in a final query.
-    fn part(&mut self, text: String, expected: Option<u32>) -> String {
-        let found = self.columns.iter().skip(self.groups.len()).position(|it| it.text == text);
-        let place = found.map_or_else(
-            || {
-                self.columns.push(PartialColumn { text, expected });
-                self.columns.len()
-            },
-            |found| self.groups.len() + found + 1,
-        );
-        format!("tutti_f.c{place}")
-    }
-
-    /// The type of a sum's argument, where it is a number that is summed exactly: integers and numeric.
-    fn number_type(&self, node: &Node) -> Option<u32> {
-        use pg_query::protobuf::a_const::Val;
-        let is_number = |oid: &u32| [INT2, INT4, INT8, NUMERIC].contains(oid);
-        match node.node.as_ref()? {
-            NodeEnum::ColumnRef(reference) => {
-                self.analysis.column_of_table(reference).map(|it| it.type_oid).filter(is_number)
-            }
-            NodeEnum::AConst(constant) => match constant.val.as_ref()? {
-                Val::Ival(_) => Some(INT4),
-                Val::Fval(number) if number.fval.parse::<i64>().is_ok() => Some(INT8),
-                Val::Fval(_) => Some(NUMERIC),
-                _ => None,
-            },
-            NodeEnum::AExpr(of) => {
-                let [operator] = &of.name[..] else { return None };
-                let is_arithmetic = ["+", "-", "*"].contains(&string(operator)?);
-                let is_plain = of.kind() == pg_query::protobuf::AExprKind::AexprOp;
-                (is_arithmetic && is_plain).then_some(())?;
-                let right = self.number_type(of.rexpr.as_deref()?)?;
-                let left = match of.lexpr.as_deref() {
-                    Some(left) => self.number_type(left)?,
-                    None => right,
-                };
-                wider(left, right)
-            }
-            NodeEnum::CaseExpr(case) => {
-                let mut found = case.defresult.as_deref().map(|it| self.number_type(it));
-                for when in &case.args {
-                    let Some(NodeEnum::CaseWhen(when)) = &when.node else { return None };
-                    let next = self.number_type(when.result.as_deref()?);
-                    found = Some(match found {
-                        None => next,
-                        Some(found) => wider(found?, next?),
-                    });
-                }
-                found?
-            }
-            NodeEnum::CoalesceExpr(of) => {
-                let mut types = of.args.iter().map(|argument| self.number_type(argument));
-                let first = types.next()??;
-                types.try_fold(first, |found, next| wider(found, next?))
-            }
-            _ => None,
-        }
-    }
-
     /// The nodes' query and the final one.
     fn finish(&self, select: &SelectStmt, mut outer: SelectStmt) -> Result<Partial, Refusal> {
         let inner = SelectStmt {
@@ -528,7 +470,8 @@ impl PartialColumns<'_, '_> {
         let from = from.strip_prefix("SELECT 1").unwrap_or_default();
         let columns: Vec<_> = self.columns.iter().map(|column| column.text.as_str()).collect();
         // By their places: a constant could not stand there.
-        let groups: Vec<_> = (1..=self.groups.len()).map(|place| place.to_string()).collect();
+        let places = (1..=self.groups.len()).chain(self.distinct.iter().copied());
+        let groups: Vec<_> = places.map(|place| place.to_string()).collect();
         let by = match groups.is_empty() {
             true => String::new(),
             false => format!(" GROUP BY {}", groups.join(", ")),
@@ -569,12 +512,6 @@ impl PartialColumns<'_, '_> {
         let limit = parameter_of(limit_count.as_deref());
         Ok(Partial { select: cut(&select)?, expected, limit, statement })
     }
-}
-
-/// The type of both together, as PostgreSQL computes with them.
-fn wider(one: u32, other: u32) -> Option<u32> {
-    const ORDER: [u32; 4] = [INT2, INT4, INT8, NUMERIC];
-    ORDER.into_iter().rev().find(|it| [one, other].contains(it))
 }
 
 /// A value as text that any session reads alike. (`text` of these is what they are written as.)
@@ -625,6 +562,10 @@ fn size(node: &Node) -> usize {
         walk::read::children(of, &mut |child| all += size(child));
     }
     all
+}
+
+fn is_grouping_set(group: &Node) -> bool {
+    matches!(group.node, Some(NodeEnum::GroupingSet(_)))
 }
 
 /// Whether it says COLLATE somewhere.

@@ -82,7 +82,7 @@ pub(in crate::planner) fn refuse_cast(cast: &CreateCastStmt) -> Result<(), Refus
 /// grammar adds to types with a name in the SQL language; or by its name, which nothing else should have.
 fn is_built_in(name: &TypeName) -> bool {
     let words: Vec<_> = name.names.iter().filter_map(string).collect();
-    matches!(words.as_slice(), ["pg_catalog", name] | [name] if built_in_types::is_built_in(name))
+    matches!(words.as_slice(), ["pg_catalog", name] | [name] if built_in_types::is_of_own_statements(name))
 }
 
 /// The refusal of `command … CONCURRENTLY`.

@@ -298,8 +298,8 @@ fn gather() {
         "SELECT DISTINCT total FROM orders",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT DISTINCT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT total FROM orders GROUP BY 1) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT total FROM orders GROUP BY 1 LIMIT 0) SELECT DISTINCT tutti_f.c1 AS total FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1) GROUP BY tutti_f.c1
         "#]],
     );
     check(
@@ -451,9 +451,8 @@ fn gather() {
         "SELECT sum(DISTINCT total) FROM orders JOIN lines USING (customer_id)",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "orders"."customer_id", "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT ROW("lines"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
-              SELECT sum(DISTINCT total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders JOIN pg_catalog.unnest(<rows 1>::public.lines[]) lines USING (customer_id)
+              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT total FROM orders JOIN lines USING (customer_id) GROUP BY 1) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT total FROM orders JOIN lines USING (customer_id) GROUP BY 1 LIMIT 0) SELECT pg_catalog.sum(DISTINCT tutti_f.c1) AS sum FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
         "#]],
     );
     check(
