@@ -61,6 +61,7 @@ mod time_gaps;
 mod top_rows;
 mod unseen;
 mod utility;
+mod view_references;
 mod views;
 mod written_defaults;
 

@@ -17,8 +17,7 @@ use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 use super::analysis::Analysis;
 use super::context::Context;
 use super::known_views::{Contents, Known, infinite_recursion};
-use super::syntax::string;
-use super::{analyse, printed, scatter};
+use super::{analyse, printed, scatter, view_references};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -279,80 +278,13 @@ pub(super) fn expand(
     staying: Views,
     context: &Context<'_>,
 ) -> Result<Expanded, Refusal> {
-    leave_schemas_out(tree, context);
+    view_references::leave_schemas_out(tree, context);
     let expanded = replace(tree, staying, context, &mut Vec::new())?;
     if expanded.is_any() {
         let mut next = 0;
         number(tree, &mut next);
     }
     Ok(expanded)
-}
-
-/// `schema.view.column` becomes `view.column`, where no other entry of any FROM has the view's name: what comes in its
-/// place has no schema.
-fn leave_schemas_out(tree: &mut NodeEnum, context: &Context<'_>) {
-    let mut entries = Entries::default();
-    entries.add(tree, context);
-    let Entries { mut views, names } = entries;
-    views.retain(|(_, name)| names.iter().filter(|it| *it == name).count() == 1);
-    if !views.is_empty() {
-        keep_table_and_column(tree, &views);
-    }
-}
-
-/// What the entries of a tree's FROM clauses are called.
-#[derive(Default)]
-struct Entries {
-    /// Views without an alias, with their schemas.
-    views: Vec<(String, String)>,
-    /// All of them, and queries of WITH.
-    names: Vec<String>,
-}
-
-impl Entries {
-    fn add(&mut self, tree: &NodeEnum, context: &Context<'_>) {
-        let alias = match tree {
-            NodeEnum::RangeVar(range) => match &range.alias {
-                Some(alias) => Some(&alias.aliasname),
-                None => {
-                    if let Some((relation, _)) = view(range, context) {
-                        self.views.push((relation.schema.clone(), range.relname.clone()));
-                    }
-                    Some(&range.relname)
-                }
-            },
-            NodeEnum::CommonTableExpr(query) => Some(&query.ctename),
-            NodeEnum::RangeSubselect(of) => of.alias.as_ref().map(|alias| &alias.aliasname),
-            NodeEnum::RangeFunction(of) => of.alias.as_ref().map(|alias| &alias.aliasname),
-            NodeEnum::RangeTableFunc(of) => of.alias.as_ref().map(|alias| &alias.aliasname),
-            NodeEnum::JoinExpr(of) => of.alias.as_ref().map(|alias| &alias.aliasname),
-            _ => None,
-        };
-        self.names.extend(alias.cloned());
-        walk::read::children(tree, &mut |child| {
-            if let Some(child) = &child.node {
-                self.add(child, context);
-            }
-        });
-    }
-}
-
-fn keep_table_and_column(tree: &mut NodeEnum, views: &[(String, String)]) {
-    if let NodeEnum::ColumnRef(reference) = tree {
-        if let [.., schema, name, _] = &reference.fields[..]
-            && let (Some(schema), Some(name)) = (string(schema), string(name))
-            && views.iter().any(|view| (view.0.as_str(), view.1.as_str()) == (schema, name))
-        {
-            let surplus = reference.fields.len() - 2;
-            reference.fields.drain(..surplus);
-        }
-        return;
-    }
-    walk::write::children(tree, &mut |child| {
-        if let Some(child) = &mut child.node {
-            keep_table_and_column(child, views);
-        }
-    });
 }
 
 fn replace(
@@ -401,6 +333,15 @@ fn replace_child(
     ctes: &mut Vec<String>,
 ) -> Result<Expanded, Refusal> {
     let nothing = Ok(Expanded::default());
+    if let Some(NodeEnum::RangeTableSample(sample)) = &child.node
+        && let Some(NodeEnum::RangeVar(range)) =
+            sample.relation.as_ref().and_then(|relation| relation.node.as_ref())
+        && !(range.schemaname.is_empty() && ctes.contains(&range.relname))
+        && view(range, context).is_some()
+    {
+        let message = "TABLESAMPLE clause can only be applied to tables and materialized views";
+        return Err(Refusal::postgres("0A000", message));
+    }
     let Some(NodeEnum::RangeVar(range)) = &child.node else {
         return child.node.as_mut().map_or(nothing, |node| replace(node, staying, context, ctes));
     };
