@@ -1,6 +1,6 @@
 -- Groups by a primary key, whose other columns may stand ungrouped; and by columns that USING has merged.
---! distribution apart: orders HASH (id); events HASH (id); cc1 HASH (k); cc2 HASH (k)
---! distribution mixed: orders REPLICATED; events HASH (id); cc1 REPLICATED; cc2 HASH (k)
+--! distribution apart: status HASH (id); ticket HASH (id); orders HASH (id); events HASH (id); cc1 HASH (k); cc2 HASH (k)
+--! distribution mixed: status HASH (id); ticket REPLICATED; orders REPLICATED; events HASH (id); cc1 REPLICATED; cc2 HASH (k)
 
 CREATE TABLE orders (id int PRIMARY KEY, region int, status text);
 CREATE TABLE events (id int PRIMARY KEY, region int, status text, kind text);
@@ -32,3 +32,16 @@ SET timezone = 'Asia/Tokyo';
 SELECT extract(epoch FROM l), l = '2024-01-01 00:00+00', count(*) FROM cc1 LEFT JOIN cc2 USING (k, l) GROUP BY l ORDER BY 1;
 RESET timezone;
 SELECT w, count(*) FROM cc1 JOIN cc2 USING (k, w) GROUP BY w ORDER BY w;
+CREATE TABLE status (id int PRIMARY KEY, name text, rank int);
+CREATE TABLE ticket (id int PRIMARY KEY, status_id int, status text, region int);
+INSERT INTO status SELECT g, 's' || g, g FROM generate_series(1, 4) g;
+INSERT INTO ticket SELECT g, g % 4 + 1, 'x' || g % 3, g % 5 FROM generate_series(1, 60) g;
+SELECT status.*, count(*), max(t.status) FROM status JOIN ticket t ON t.status_id = status.id GROUP BY status.id ORDER BY 1;
+SELECT status.*, count(*) FROM status JOIN ticket t ON t.status_id = status.id JOIN ticket t2 ON t2.id = t.id GROUP BY status.id ORDER BY 1;
+SELECT to_jsonb(status.*), count(*), max(t.status) FROM status JOIN ticket t ON t.status_id = status.id GROUP BY status.id ORDER BY status.id;
+SELECT row_to_json(c) AS c, json_agg(o.id ORDER BY o.id) AS o FROM status c LEFT JOIN ticket o ON o.status_id = c.id GROUP BY c.id ORDER BY c.id;
+SELECT c.*, count(*) AS c FROM status c JOIN ticket o ON o.status_id = c.id GROUP BY c.id ORDER BY c.id;
+SELECT c.id, max(o.region) AS c, upper(c.name) FROM status c JOIN ticket o ON o.status_id = c.id GROUP BY c.id ORDER BY c DESC, 1;
+SELECT c.*, rank() OVER (ORDER BY c.id) AS c FROM status c JOIN ticket o ON o.status_id = c.id GROUP BY c.id ORDER BY 1;
+SELECT t.id % 2, s.id, s.name, count(*) FROM status s JOIN ticket t ON t.status_id = s.id GROUP BY s.id, ROLLUP (t.id % 2) ORDER BY 2, 1;
+SELECT s.id, s.name, t.region, count(*) FROM status s JOIN ticket t ON t.status_id = s.id GROUP BY s.id, GROUPING SETS ((t.region), ()) ORDER BY 1, 3;

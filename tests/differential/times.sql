@@ -1,6 +1,6 @@
 -- The current time, which is one in all of a statement, and its names.
---! distribution apart: sales HASH (id); ev ROUND ROBIN
---! distribution mixed: sales REPLICATED; ev HASH (id)
+--! distribution apart: kept HASH (id); sales HASH (id); ev ROUND ROBIN
+--! distribution mixed: kept REPLICATED; sales REPLICATED; ev HASH (id)
 
 CREATE TABLE sales (id int PRIMARY KEY, date date, amt int);
 CREATE TABLE ev (id int, at timestamptz, d date, kind text);
@@ -44,3 +44,20 @@ SELECT now(), id FROM ev WHERE id < 4 ORDER BY id;
 SELECT count(*) FROM ev WHERE at < now();
 UPDATE ev SET at = now() WHERE id < 9;
 SELECT count(*) FROM ev WHERE at = '2020-01-01 00:00+00';
+RESET search_path;
+CREATE FUNCTION now(tz text) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'x' || $1 $$;
+SELECT id, now(kind) FROM ev WHERE id < 3 ORDER BY id;
+UPDATE ev SET kind = now(kind) WHERE id < 4;
+SELECT count(*) FROM ev WHERE now(kind) = 'xxtoday';
+INSERT INTO sales (id) SELECT g FROM generate_series(101, 106) g;
+CREATE TABLE kept (id int PRIMARY KEY, at timestamptz, d date, note text);
+INSERT INTO kept SELECT g FROM generate_series(1, 20) g;
+INSERT INTO kept (id) VALUES (1), (2), (3), (4), (5), (6) ON CONFLICT (id) DO UPDATE SET at = now(), d = 'today', note = 'now';
+SELECT count(DISTINCT at), count(DISTINCT d), min(note) FROM kept WHERE at IS NOT NULL;
+INSERT INTO kept SELECT g FROM generate_series(1, 9) g ON CONFLICT (id) DO UPDATE SET (at, d) = (CURRENT_TIMESTAMP, CURRENT_DATE), note = excluded.id;
+SELECT count(DISTINCT at), bool_and(d = CURRENT_DATE) FROM kept WHERE at IS NOT NULL;
+INSERT INTO kept SELECT g FROM generate_series(31, 36) g ON CONFLICT DO NOTHING RETURNING now() = CURRENT_TIMESTAMP, CURRENT_DATE = now()::date;
+UPDATE kept SET (at, d) = ('now', 'today');
+SELECT count(DISTINCT at), count(DISTINCT d) FROM kept;
+UPDATE kept SET (at, d) = ROW ('now', 'today'), note = 'now';
+SELECT count(DISTINCT at), count(DISTINCT d), min(note) FROM kept;

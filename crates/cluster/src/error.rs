@@ -240,6 +240,15 @@ pub enum GatewayError {
         /// How many.
         left: u64,
     },
+    /// A server that another one has succeeded is back.
+    #[error(
+        "the server at node {node}'s address is one whose standby was promoted: it has not what the node has \
+         written since. Lead the address to the promoted one"
+    )]
+    Succeeded {
+        /// Which node.
+        node: NodeId,
+    },
     /// A server has less than it had acknowledged.
     #[error(
         "node {node} has lost {bytes} bytes of what it had written: it was restored from an older copy, \

@@ -17,6 +17,7 @@ mod fit;
 mod ground;
 mod interrupt;
 mod load;
+mod median;
 mod predict;
 mod record;
 mod report;

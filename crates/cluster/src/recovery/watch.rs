@@ -5,6 +5,7 @@
 //! Never: settles; it hands over what it finds.
 //! Start reading at [`run`].
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +45,7 @@ struct Known {
 /// A place in a server's write-ahead log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Written {
+    /// In hexadecimal digits, of one length.
     timeline: String,
     bytes: u64,
 }
@@ -124,19 +126,21 @@ async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(),
 /// A server that has less than it had acknowledged was restored from an older copy: what other nodes have done with it
 /// would be half there.
 ///
-/// Errors: [`GatewayError::Rewound`].
+/// Errors: [`GatewayError::Rewound`]; [`GatewayError::Succeeded`] if another server has taken its place since.
 async fn refuse_rewound(
     connection: &mut NodeConnection,
     known: &Known,
 ) -> Result<(), GatewayError> {
     let Some(before) = &known.written else { return Ok(()) };
     let now = written(connection).await?;
-    // Another timeline is that of a promoted standby, which need not have what was not acknowledged.
-    match now.timeline == before.timeline && now.bytes < before.bytes {
-        true => {
-            Err(GatewayError::Rewound { node: connection.node(), bytes: before.bytes - now.bytes })
+    let node = connection.node();
+    // A later timeline is that of a promoted standby, which need not have what was not acknowledged.
+    match now.timeline.cmp(&before.timeline) {
+        Ordering::Less => Err(GatewayError::Succeeded { node }),
+        Ordering::Equal if now.bytes < before.bytes => {
+            Err(GatewayError::Rewound { node, bytes: before.bytes - now.bytes })
         }
-        false => Ok(()),
+        Ordering::Equal | Ordering::Greater => Ok(()),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod planning;
 pub(crate) mod processes;
 mod resume;
 pub(crate) mod scope;
+mod scope_state;
 pub(crate) mod settings;
 pub(crate) mod state;
 mod told_by_home;
@@ -53,7 +54,7 @@ use crate::plans::ReadingPermit;
 use crate::registry::Registry;
 use crate::registry::activity::Activity;
 
-use self::scope::ScopeState;
+use self::scope_state::ScopeState;
 pub(crate) use self::state::{Characteristics, Level, Mode, Transaction};
 
 /// See the module's documentation.

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::report::median;
+use crate::median::median;
 
 /// A median, with the lowest and the highest of what it is the median of.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,7 +13,8 @@ mod figures;
 pub(crate) mod html;
 pub(crate) mod plot;
 
-pub(crate) use figures::{figure, median};
+pub(crate) use crate::median::median;
+pub(crate) use figures::figure;
 
 /// A page about the runs of a directory.
 #[derive(Clone, Debug)]

@@ -129,7 +129,9 @@ pub(super) fn is_built_in(schema: Option<&str>, name: &str, context: &Context<'_
 /// Whether a call gives the current time.
 pub(super) fn is_time_call(call: &FuncCall, context: &Context<'_>) -> bool {
     let (schema, name) = name_of(call);
+    // With arguments it is a user's.
     TIME_FUNCTIONS.contains(&name)
+        && call.args.is_empty()
         && is_built_in(schema, name, context)
         && !(schema.is_none() && may_be_hidden(name, context))
 }

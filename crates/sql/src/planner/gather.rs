@@ -468,6 +468,15 @@ impl Rewriter<'_, '_> {
         }
         let mut locations = Vec::new();
         select.from_clause.iter().for_each(|node| from_locations(node, &mut locations));
+        let entries: Vec<_> = select
+            .group_clause
+            .iter()
+            .filter_map(|entry| match &entry.node {
+                Some(NodeEnum::ColumnRef(reference)) => Some(reference.location),
+                _ => None,
+            })
+            .filter(|location| *location != NOWHERE)
+            .collect();
         for table in self.tables {
             for &item in &table.items {
                 if !locations.contains(&self.analysis.items[item].location) {
@@ -475,18 +484,28 @@ impl Rewriter<'_, '_> {
                 }
                 let level = self.analysis.queries.iter().find(|query| query.items.contains(&item));
                 let Some(level) = level else { continue };
-                let grouped = |column: usize| {
-                    let by =
-                        |of: &super::analysis::ColumnId| of.item == item && of.column == column;
-                    level.group_columns.iter().any(by)
+                let grouped = |column: usize| match level.has_grouping_sets {
+                    // What is outside of the sets is in all of them.
+                    true => entries.iter().any(|location| {
+                        let is_it = |of: &ColumnUse| {
+                            (of.location, of.item, of.column) == (*location, item, Some(column))
+                        };
+                        self.analysis.uses.iter().any(is_it)
+                    }),
+                    false => {
+                        let by =
+                            |of: &super::analysis::ColumnId| of.item == item && of.column == column;
+                        level.group_columns.iter().any(by)
+                    }
                 };
                 let key = &table.relation.primary_key;
-                if key.is_empty() || level.has_grouping_sets || !key.iter().all(|c| grouped(*c)) {
+                if key.is_empty() || !key.iter().all(|c| grouped(*c)) {
                     continue;
                 }
-                if self.may_stand_whole(table, item) {
-                    // To PostgreSQL it is an expression of its own.
-                    select.group_clause.push(expression(&quote_identifier(self.name_of(item)))?);
+                if may_stand_whole(table, item, self.analysis) {
+                    // To PostgreSQL it is an expression of its own. The bare name could mean a column or an output.
+                    let row = format!("{}.*", quote_identifier(self.name_of(item)));
+                    select.group_clause.push(expression(&row)?);
                 }
                 for column in 0..table.relation.columns.len() {
                     if !grouped(column) && self.may_stand_ungrouped(table, item, column) {
@@ -505,19 +524,18 @@ impl Rewriter<'_, '_> {
 /// json, xml, and geometric types but box and circle, whose values cannot be compared.
 const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
 
-impl Rewriter<'_, '_> {
-    /// Whether the whole row is mentioned where only grouped ones may be, and can be grouped by.
-    fn may_stand_whole(&self, table: &Table<'_>, item: ItemId) -> bool {
-        const FIRST_OF_USERS: u32 = 16_384;
-        let of = self.analysis;
-        let is_mentioned =
-            of.uses.iter().any(|of| of.item == item && !of.before_grouping && of.column.is_none());
-        let can_be = |column: &Column| {
-            column.type_oid < FIRST_OF_USERS && !NOT_GROUPABLE.contains(&column.type_oid)
-        };
-        is_mentioned && table.relation.columns.iter().all(can_be)
-    }
+/// Whether the whole row is mentioned where only grouped ones may be, and can be grouped by.
+fn may_stand_whole(table: &Table<'_>, item: ItemId, of: &Analysis<'_>) -> bool {
+    const FIRST_OF_USERS: u32 = 16_384;
+    let is_mentioned =
+        of.uses.iter().any(|of| of.item == item && !of.before_grouping && of.column.is_none());
+    let can_be = |column: &Column| {
+        column.type_oid < FIRST_OF_USERS && !NOT_GROUPABLE.contains(&column.type_oid)
+    };
+    is_mentioned && table.relation.columns.iter().all(can_be)
+}
 
+impl Rewriter<'_, '_> {
     /// Whether the column may be mentioned where only grouped ones may, by name, in a whole row or
     /// by `*`.
     fn may_stand_ungrouped(&self, table: &Table<'_>, item: ItemId, column: usize) -> bool {

@@ -131,7 +131,6 @@ pub(super) fn renamed(
     references: &References<'_>,
     analysis: &Analysis<'_>,
 ) -> Result<BTreeMap<ItemId, String>, Refusal> {
-    let is_taken = |name: &str| analysis.items.iter().any(|item| item.name == name);
     let mut renamed = BTreeMap::new();
     for &item in collected {
         let Item { name, alias, .. } = analysis.items[item];
@@ -188,13 +187,18 @@ pub(super) fn renamed(
                 "Give the tables different aliases.",
             ));
         }
-        let mut new = format!("tutti_{item}");
-        while is_taken(&new) {
-            new.push('_');
-        }
-        renamed.insert(item, new);
+        renamed.insert(item, free_name(item, analysis));
     }
     Ok(renamed)
+}
+
+/// A name that nothing in the statement has.
+fn free_name(item: ItemId, analysis: &Analysis<'_>) -> String {
+    let mut name = format!("tutti_{item}");
+    while analysis.items.iter().any(|item| item.name == name) {
+        name.push('_');
+    }
+    name
 }
 
 /// Whether two items stand in the same FROM.

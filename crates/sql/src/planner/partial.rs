@@ -8,13 +8,11 @@
 //! `SELECT c1, sum(c2) FROM <what they said> AS f (c1, c2) GROUP BY c1`. The final statement knows the types and
 //! collations of `c1` and `c2` from the nodes' query itself, which it has once more, and does not run.
 
-use std::mem::Discriminant;
-
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
 use super::alike::Alike;
-use super::analysis::{Analysis, ColumnId, Query, Source};
+use super::analysis::Analysis;
 use super::context::Context;
 use super::gaps::{cut, expression, gap, parse_select};
 use super::own_rows::{leave_database_out, split};
@@ -22,12 +20,13 @@ use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
 use super::time_gaps::TimeGaps;
 use super::{output_names, printed, scatter};
-use crate::catalog::Column;
 use crate::plan::Partial;
 use crate::refusal::Refusal;
 use crate::walk;
 
 mod aggregates;
+
+use aggregates::{FLOAT4, FLOAT8, PartialColumn, PartialColumns, on_node, word};
 
 /// A node says as many values as types, and no more than 1,664 (`MaxTupleAttributeNumber`).
 const COLUMNS_MAX: usize = 800;
@@ -63,7 +62,9 @@ pub(super) fn of(
         || !analysis.system_columns.is_empty()
         || context.opaque.is_some()
         || printed::is_hidden(context.scope)
-        || context.collects_replicated
+        // What is on all nodes would be read on each at a moment of its own.
+        || (context.collects_replicated
+            && analysis.items.iter().any(|item| item.whole_on_node_1().is_some()))
         || analysis.items.iter().any(|item| item.sampled)
         || has_namesakes(analysis)
         || !select.limit_count.as_deref().is_none_or(may_be_counted)
@@ -100,32 +101,6 @@ pub(super) fn of(
         return Ok(None);
     }
     parts.finish(select, outer).map(Some)
-}
-
-/// A column of what each node says.
-struct PartialColumn {
-    /// Its expression on the node.
-    text: String,
-    /// The type that it must have, if only with one the parts can be put together.
-    expected: Option<u32>,
-}
-
-struct PartialColumns<'p, 'a> {
-    analysis: &'p Analysis<'a>,
-    context: &'p Context<'a>,
-    alike: Alike<'p, 'a>,
-    /// The expressions of GROUP BY, as they are compared, in order: the first columns.
-    groups: Vec<String>,
-    /// What kind of expressions they are, and how large.
-    kinds: Vec<(Discriminant<NodeEnum>, usize)>,
-    /// What their values are declared to be, where that says more than the type.
-    declared: Vec<Option<String>>,
-    columns: Vec<PartialColumn>,
-    /// Which of the columns, counted from 1, have values of which the distinct ones are aggregated: nodes group by them
-    /// too.
-    distinct: Vec<usize>,
-    /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
-    conditions: Vec<String>,
 }
 
 impl PartialColumns<'_, '_> {
@@ -213,13 +188,29 @@ impl PartialColumns<'_, '_> {
         if let Some(NodeEnum::GroupingSet(set)) = &group.node {
             let mut set = set.clone();
             for part in &mut set.content {
-                let Some(put) = self.put_group(select, part)? else { return Ok(None) };
+                let is_certain = is_grouping_set(part)
+                    || self.grouped(select, part).is_some_and(|it| self.is_one_group(select, it));
+                let put = if is_certain { self.put_group(select, part)? } else { None };
+                let Some(put) = put else { return Ok(None) };
                 *part = put;
             }
             return Ok(Some(Node { node: Some(NodeEnum::GroupingSet(set)) }));
         }
         let Some(group) = self.grouped(select, group) else { return Ok(None) };
         Ok(self.add_group(group)?.map(|place| column(place + 1)))
+    }
+
+    /// Whether it is known which outputs are NULL where a set leaves this group out: PostgreSQL takes some constants for
+    /// themselves, and two outputs of one expression for two groups, if they are named by their places.
+    fn is_one_group(&self, select: &SelectStmt, group: &Node) -> bool {
+        let compared = self.compared(group);
+        let outputs = select.target_list.iter().filter(|target| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => {
+                target.val.as_deref().is_some_and(|value| self.compared(value) == compared)
+            }
+            _ => false,
+        });
+        has_column(group) && compared.is_some() && outputs.count() < 2
     }
 
     /// Adds a group, unless it is known, and says which it is; `None`: its values may not travel.
@@ -402,26 +393,6 @@ impl PartialColumns<'_, '_> {
             && self.kinds.contains(&(kind, size(node)))
     }
 
-    /// The one column that is meant.
-    fn meaning(&self, reference: &ColumnRef) -> Option<ColumnId> {
-        let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
-        let (found, None) = (uses.next()?, uses.next()) else { return None };
-        Some(ColumnId { item: found.item, column: found.column? })
-    }
-
-    /// The column of a table that is meant, also through subqueries.
-    fn base(&self, reference: &ColumnRef) -> Option<&Column> {
-        let meant = self.meaning(reference)?;
-        let is_of_query = matches!(self.analysis.items[meant.item].source, Source::Query(_));
-        let may_differ = |of: &Query<'_>| !of.merged_unlike.is_empty() || of.set.is_some();
-        if is_of_query && self.analysis.queries.iter().any(may_differ) {
-            // What a query calls so may be of another type.
-            return None;
-        }
-        let (relation, column) = self.analysis.base(meant)?;
-        relation.columns.get(column)
-    }
-
     /// Whether a condition without aggregates is below, which OR, AND or NOT joins to others.
     fn has_guard(&self, node: &Node) -> bool {
         let Some(of) = &node.node else { return false };
@@ -516,8 +487,11 @@ impl PartialColumns<'_, '_> {
 
 /// A value as text that any session reads alike. (`text` of these is what they are written as.)
 fn travelling(place: usize, column: &PartialColumn) -> String {
-    if column.expected.is_some() {
-        return format!("tutti_f.c{place}::pg_catalog.text");
+    match column.expected {
+        // How floats are written depends on the session.
+        Some(FLOAT4 | FLOAT8) => return format!("tutti.value_output(tutti_f.c{place})"),
+        Some(_) => return format!("tutti_f.c{place}::pg_catalog.text"),
+        None => (),
     }
     const AS_TEXT: &str = "{16,19,20,21,23,25,1043,1700,2950}";
     format!(
@@ -564,6 +538,14 @@ fn size(node: &Node) -> usize {
     all
 }
 
+/// Whether a column is mentioned in it.
+fn has_column(node: &Node) -> bool {
+    let Some(of) = &node.node else { return false };
+    let mut found = matches!(of, NodeEnum::ColumnRef(_));
+    walk::read::children(of, &mut |child| found = found || has_column(child));
+    found
+}
+
 fn is_grouping_set(group: &Node) -> bool {
     matches!(group.node, Some(NodeEnum::GroupingSet(_)))
 }
@@ -576,15 +558,6 @@ fn collates(node: &Node) -> bool {
     found
 }
 
-/// An expression's text on a node.
-fn on_node(node: &Node) -> Result<String, Refusal> {
-    let mut node = node.clone();
-    if let Some(node) = &mut node.node {
-        leave_database_out(node);
-    }
-    deparse_expression(&node)
-}
-
 /// A column of the parts.
 fn column(place: usize) -> Node {
     reference_to(&["tutti_f", &format!("c{place}")])
@@ -593,11 +566,6 @@ fn column(place: usize) -> Node {
 fn reference_to(names: &[&str]) -> Node {
     let fields = names.iter().map(|name| word(name)).collect();
     Node { node: Some(NodeEnum::ColumnRef(ColumnRef { fields, location: -1 })) }
-}
-
-fn word(name: &str) -> Node {
-    let sval = name.to_owned();
-    Node { node: Some(NodeEnum::String(pg_query::protobuf::String { sval })) }
 }
 
 fn target(value: &str) -> Result<Node, Refusal> {

@@ -20,6 +20,7 @@ use super::gaps::{expression, gap_of_time, output_name};
 use super::output_names;
 use super::sql_text::deparse_expression;
 use super::syntax::{name_of, string};
+use crate::catalog::Relation;
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -40,14 +41,9 @@ impl TimeGaps<'_, '_> {
         self.put_beside_column(node)?;
         if let (Some(analysis), Some(NodeEnum::UpdateStmt(update))) =
             (self.analysis, &mut node.node)
+            && let Some(relation) = target(analysis)
         {
-            for target in &mut update.target_list {
-                let Some(NodeEnum::ResTarget(target)) = &mut target.node else { continue };
-                let Some(type_name) = type_assigned(&target.name, analysis) else { continue };
-                if let Some(value) = &mut target.val {
-                    literal_gap(value, &type_name)?;
-                }
-            }
+            self.put_assigned(&mut update.target_list, relation)?;
         }
         let Some(of) = &mut node.node else { return Ok(()) };
         let name = match of {
@@ -91,6 +87,46 @@ impl TimeGaps<'_, '_> {
             _ => return Ok(None),
         };
         expression(&format!("{}::{type_name}", gap_of_time(&sql))).map(Some)
+    }
+
+    /// Literals that are assigned to columns of dates and times of this relation are such, too.
+    pub(super) fn put_assigned(
+        self,
+        targets: &mut [Node],
+        relation: &Relation,
+    ) -> Result<(), Refusal> {
+        let names: Vec<_> = targets
+            .iter()
+            .map(|target| match &target.node {
+                Some(NodeEnum::ResTarget(target)) if target.indirection.is_empty() => {
+                    type_assigned(&target.name, relation)
+                }
+                _ => None,
+            })
+            .collect();
+        for place in 0..targets.len() {
+            let Some(NodeEnum::ResTarget(target)) = &mut targets[place].node else { continue };
+            let Some(value) = target.val.as_deref_mut() else { continue };
+            match &mut value.node {
+                // `(a, b) = (1, 2)`: each target has all of the row, and says which of it is its own.
+                Some(NodeEnum::MultiAssignRef(of)) => {
+                    let first = place + 1 - usize::try_from(of.colno).unwrap_or(1).min(place + 1);
+                    let row = of.source.as_deref_mut().and_then(|source| source.node.as_mut());
+                    let Some(NodeEnum::RowExpr(row)) = row else { continue };
+                    for (value, type_name) in row.args.iter_mut().zip(&names[first..]) {
+                        if let Some(type_name) = type_name {
+                            literal_gap(value, type_name)?;
+                        }
+                    }
+                }
+                _ => {
+                    if let Some(type_name) = &names[place] {
+                        literal_gap(value, type_name)?;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A literal that is compared with a column of a date or time is one, too.
@@ -140,11 +176,12 @@ pub(super) fn has_literals(tree: &NodeEnum, analysis: &Analysis<'_>) -> bool {
             sides.into_iter().any(|side| is_literal_or_list(side) && says_now(side))
                 && type_compared(of, analysis).is_some()
         }
-        NodeEnum::UpdateStmt(update) => update.target_list.iter().any(|target| {
-            let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
-            let value = target.val.as_deref().and_then(|value| value.node.as_ref());
-            matches!(value, Some(NodeEnum::AConst(constant)) if names_time(constant))
-                && type_assigned(&target.name, analysis).is_some()
+        NodeEnum::UpdateStmt(update) => target(analysis).is_some_and(|relation| {
+            update.target_list.iter().any(|target| {
+                let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
+                type_assigned(&target.name, relation).is_some()
+                    && target.val.as_deref().is_some_and(says_now)
+            })
         }),
         _ => false,
     };
@@ -200,11 +237,16 @@ fn type_compared(of: &AExpr, analysis: &Analysis<'_>) -> Option<String> {
     is_of_time(column).then(|| column.type_name.clone())
 }
 
-/// The type of the date or time that a column of the target has.
-fn type_assigned(name: &str, analysis: &Analysis<'_>) -> Option<String> {
-    let Source::Table { relation, .. } = analysis.items[analysis.target?].source else {
-        return None;
-    };
+/// The table that a statement changes.
+fn target<'a>(analysis: &Analysis<'a>) -> Option<&'a Relation> {
+    match analysis.items[analysis.target?].source {
+        Source::Table { relation, .. } => Some(relation),
+        Source::Query(_) | Source::Opaque => None,
+    }
+}
+
+/// The type of the date or time that a column has which is assigned to.
+fn type_assigned(name: &str, relation: &Relation) -> Option<String> {
     let column = relation.columns.iter().find(|column| column.name == name)?;
     is_of_time(column).then(|| column.type_name.clone())
 }

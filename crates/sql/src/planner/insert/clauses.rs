@@ -7,7 +7,7 @@ use pg_query::protobuf::{InsertStmt, Node};
 
 use crate::catalog::{Placement, Relation};
 use crate::planner::context::Context;
-use crate::planner::defaults::{Evaluation, needs_one_place};
+use crate::planner::defaults::{Evaluation, needs_one_place, reads_time};
 use crate::planner::determinism::{expression_obstacle, is_fixed};
 use crate::planner::mentions;
 use crate::planner::syntax::says_default;
@@ -88,16 +88,26 @@ pub(super) fn conflict_is_fixed(insert: &InsertStmt, context: &Context<'_>) -> b
     conflict(insert).all(|expression| is_fixed(expression, context))
 }
 
-/// Puts a gap in place of `now()` and the like in ON CONFLICT DO UPDATE, which each node would
-/// evaluate to another time.
-pub(super) fn freeze_time(insert: &mut InsertStmt, context: &Context<'_>) -> Result<(), Refusal> {
+/// Whether ON CONFLICT or RETURNING depend on the current time.
+pub(super) fn has_time(insert: &InsertStmt, context: &Context<'_>) -> bool {
+    conflict(insert).chain(returning(insert)).any(|expression| reads_time(expression, context))
+}
+
+/// Puts gaps in place of `now()` and the like in ON CONFLICT and RETURNING, which each node would evaluate to another
+/// time.
+pub(super) fn freeze_time(
+    insert: &mut InsertStmt,
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    let gaps = TimeGaps { analysis: None, context };
+    if let Some(returning) = &mut insert.returning_clause {
+        returning.exprs.iter_mut().try_for_each(|it| gaps.put(it))?;
+    }
     let Some(clause) = &mut insert.on_conflict_clause else { return Ok(()) };
+    gaps.put_assigned(&mut clause.target_list, relation)?;
     let filter = clause.where_clause.as_deref_mut();
-    clause
-        .target_list
-        .iter_mut()
-        .chain(filter)
-        .try_for_each(|it| TimeGaps { analysis: None, context }.put(it))
+    clause.target_list.iter_mut().chain(filter).try_for_each(|it| gaps.put(it))
 }
 
 /// A clause runs on the row's node: it can read what that node has.

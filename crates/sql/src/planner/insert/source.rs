@@ -244,9 +244,7 @@ fn template(columns: &[usize], inserting: &Inserting<'_>) -> Result<Template, Re
         OverridingKind::OverridingNotSet
     };
     insert.set_override(overriding);
-    if *inserting.placement() == Placement::Replicated {
-        clauses::freeze_time(&mut insert, inserting.context)?;
-    }
+    clauses::freeze_time(&mut insert, relation, inserting.context)?;
     let text = deparse(&NodeEnum::InsertStmt(Box::new(insert)))?;
     gaps::cut(&text)
 }

@@ -99,9 +99,10 @@ fn has_subquery(node: &Node) -> bool {
     found
 }
 
-/// Whether a value of some row depends on the current time, which one statement has one of.
+/// Whether a value of some row, or what is done with rows, depends on the current time, which one statement has one of.
 fn has_time(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
-    inserting.omitted_for_several_nodes().next().is_some()
+    clauses::has_time(inserting.insert, inserting.context)
+        || inserting.omitted_for_several_nodes().next().is_some()
         || rows.iter().any(|row| {
             row.iter().zip(&inserting.target.columns).any(|(value, column)| match &value.node {
                 Some(NodeEnum::SetToDefault(_)) => {

@@ -4,12 +4,19 @@
 //! Never: decides whether a query is split.
 //! Start reading at [`PartialColumns::put_together`].
 
-use pg_query::NodeEnum;
-use pg_query::protobuf::{FuncCall, Node};
+use std::mem::Discriminant;
 
-use super::{PartialColumn, PartialColumns, on_node, word};
+use pg_query::NodeEnum;
+use pg_query::protobuf::{ColumnRef, FuncCall, Node};
+
+use crate::catalog::Column;
+use crate::planner::alike::Alike;
+use crate::planner::analysis::{Analysis, ColumnId, Query, Source};
+use crate::planner::context::Context;
 use crate::planner::functions::is_built_in;
 use crate::planner::gaps::expression;
+use crate::planner::own_rows::leave_database_out;
+use crate::planner::sql_text::deparse_expression;
 use crate::planner::syntax::{name_of, string};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -18,8 +25,8 @@ const INT2: u32 = 21;
 const INT4: u32 = 23;
 const INT8: u32 = 20;
 const NUMERIC: u32 = 1700;
-const FLOAT4: u32 = 700;
-const FLOAT8: u32 = 701;
+pub(in crate::planner) const FLOAT4: u32 = 700;
+pub(in crate::planner) const FLOAT8: u32 = 701;
 
 /// What aggregates are put together by.
 enum Putting {
@@ -49,9 +56,58 @@ fn putting(name: &str) -> Option<Putting> {
     })
 }
 
+/// A column of what each node says.
+pub(in crate::planner) struct PartialColumn {
+    /// Its expression on the node.
+    pub(in crate::planner) text: String,
+    /// The type that it must have, if only with one the parts can be put together.
+    pub(in crate::planner) expected: Option<u32>,
+}
+
+pub(in crate::planner) struct PartialColumns<'p, 'a> {
+    pub(in crate::planner) analysis: &'p Analysis<'a>,
+    pub(in crate::planner) context: &'p Context<'a>,
+    pub(in crate::planner) alike: Alike<'p, 'a>,
+    /// The expressions of GROUP BY, as they are compared, in order: the first columns.
+    pub(in crate::planner) groups: Vec<String>,
+    /// What kind of expressions they are, and how large.
+    pub(in crate::planner) kinds: Vec<(Discriminant<NodeEnum>, usize)>,
+    /// What their values are declared to be, where that says more than the type.
+    pub(in crate::planner) declared: Vec<Option<String>>,
+    pub(in crate::planner) columns: Vec<PartialColumn>,
+    /// Which of the columns, counted from 1, have values of which the distinct ones are aggregated: nodes group by them
+    /// too.
+    pub(in crate::planner) distinct: Vec<usize>,
+    /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
+    pub(in crate::planner) conditions: Vec<String>,
+}
+
 impl PartialColumns<'_, '_> {
+    /// The one column that is meant.
+    pub(in crate::planner) fn meaning(&self, reference: &ColumnRef) -> Option<ColumnId> {
+        let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
+        let (found, None) = (uses.next()?, uses.next()) else { return None };
+        Some(ColumnId { item: found.item, column: found.column? })
+    }
+
+    /// The column of a table that is meant, also through subqueries.
+    pub(in crate::planner) fn base(&self, reference: &ColumnRef) -> Option<&Column> {
+        let meant = self.meaning(reference)?;
+        let is_of_query = matches!(self.analysis.items[meant.item].source, Source::Query(_));
+        let may_differ = |of: &Query<'_>| !of.merged_unlike.is_empty() || of.set.is_some();
+        if is_of_query && self.analysis.queries.iter().any(may_differ) {
+            // What a query calls so may be of another type.
+            return None;
+        }
+        let (relation, column) = self.analysis.base(meant)?;
+        relation.columns.get(column)
+    }
+
     /// What stands for an aggregate in the final query; `None` if its parts cannot be put together.
-    pub(super) fn put_together(&mut self, call: &FuncCall) -> Result<Option<Node>, Refusal> {
+    pub(in crate::planner) fn put_together(
+        &mut self,
+        call: &FuncCall,
+    ) -> Result<Option<Node>, Refusal> {
         let (schema, name) = name_of(call);
         let is_plain = !call.agg_within_group
             && call.agg_order.is_empty()
@@ -251,9 +307,13 @@ fn variance(
     };
     let variance = format!("({above} OPERATOR(pg_catalog./) {below})");
     let value = match is_root {
-        // As many digits as the variance has.
+        // As many digits as the variance has, of a root with many more, so that it is rounded once. NaN has none.
         true => {
-            format!("pg_catalog.round(pg_catalog.sqrt({variance}), pg_catalog.scale({variance}))")
+            let digits = format!("pg_catalog.scale({variance})");
+            format!(
+                "COALESCE(pg_catalog.round(pg_catalog.sqrt(pg_catalog.round({variance}, \
+                 {digits} OPERATOR(pg_catalog.+) 20)), {digits}), {variance})"
+            )
         }
         false => variance,
     };
@@ -286,4 +346,18 @@ fn put_argument(said: &mut Node, argument: &Node) {
 
 fn called(call: FuncCall) -> Node {
     Node { node: Some(NodeEnum::FuncCall(Box::new(call))) }
+}
+
+/// An expression's text on a node.
+pub(in crate::planner) fn on_node(node: &Node) -> Result<String, Refusal> {
+    let mut node = node.clone();
+    if let Some(node) = &mut node.node {
+        leave_database_out(node);
+    }
+    deparse_expression(&node)
+}
+
+pub(in crate::planner) fn word(name: &str) -> Node {
+    let sval = name.to_owned();
+    Node { node: Some(NodeEnum::String(pg_query::protobuf::String { sval })) }
 }
