@@ -250,14 +250,15 @@ SELECT DISTINCT v, max(count(*)) OVER (PARTITION BY v) FROM pt GROUP BY v, o ORD
 SELECT DISTINCT v, rank() OVER (ORDER BY v) FROM pt ORDER BY 1, 2;
 SELECT v, lag(sum(i), 1, 0) OVER (ORDER BY v COLLATE "C") FROM pt GROUP BY v ORDER BY v;
 SELECT v, sum(i) FILTER (WHERE o), count(*) FILTER (WHERE sum(i) > 0) OVER () FROM pt GROUP BY v ORDER BY v;
-SELECT CASE WHEN count(*) > 2 THEN date '2024-01-01' END, date '2024-01-01', count(*) FROM pt GROUP BY CUBE (date '2024-01-01') ORDER BY 2;
-SELECT v, p, pt.v AS n, GROUPING(pt.v, p) FROM pt GROUP BY ROLLUP (3, p, 1) ORDER BY 1, 2, 3, 4;
+SELECT count(a), count(b), sum(c) FROM (SELECT CASE WHEN count(*) > 2 THEN date '2024-01-01' END AS a, date '2024-01-01' AS b, count(*) AS c
+    FROM pt GROUP BY CUBE (date '2024-01-01')) q;
+SELECT count(v), count(p), count(n), sum(g) FROM (SELECT v, p, pt.v AS n, GROUPING(p) AS g FROM pt GROUP BY ROLLUP (3, p, 1)) q;
 SELECT stddev(n), variance(n), stddev_pop(n), stddev(i) FROM (SELECT CASE WHEN k = 9 THEN 'NaN'::numeric ELSE n END AS n, i, k FROM pt) q;
 SELECT k % 67, stddev(k * 7919 % 1009), stddev_pop(k * 0.37 + k * k % 101), stddev(b + k), variance(m * k) FROM pt GROUP BY k % 67 ORDER BY 1;
 SET extra_float_digits = -12;
 SELECT (sum(f / 3) * 1000)::int8, (avg(f / 7) * 100000)::int8 FROM pt;
 RESET extra_float_digits;
-SELECT v, v AS w, sum(i) FROM pt GROUP BY ROLLUP (1, 2) ORDER BY 1, 2, 3;
+SELECT count(v), count(w), count(*) FROM (SELECT v, v AS w, sum(i) FROM pt GROUP BY ROLLUP (1, 2)) q;
 SELECT 2026 AS year, v, sum(i) FROM pt GROUP BY ROLLUP (1, 2) ORDER BY 1, 2;
 BEGIN;
 SELECT v, count(*), sum(n), count(DISTINCT i) FROM pt GROUP BY v ORDER BY v;
