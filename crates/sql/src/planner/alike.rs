@@ -11,7 +11,7 @@ use super::analysis::Analysis;
 use super::built_in_types::{is_local, may_be_time};
 use super::context::Context;
 use super::current_time::says_now;
-use super::functions::{is_built_in, is_time};
+use super::functions::{is_age_today, is_built_in, is_time};
 use super::syntax::{name_of, string};
 use crate::catalog::{Column, RelationKind, Volatility};
 use crate::walk;
@@ -64,9 +64,7 @@ impl<'a> Alike<'_, 'a> {
                 found.is_some_and(|function| match function.volatility {
                     Volatility::Immutable => true,
                     Volatility::Stable => {
-                        // With one argument it is the age at the current date.
-                        let is_of_today = name == "age" && call.args.len() == 1;
-                        is_built_in && OF_THE_SESSION.contains(&name) && !is_of_today
+                        is_built_in && OF_THE_SESSION.contains(&name) && !is_age_today(call)
                     }
                     Volatility::Volatile => false,
                 })

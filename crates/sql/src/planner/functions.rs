@@ -136,6 +136,11 @@ pub(super) fn is_time_call(call: &FuncCall, context: &Context<'_>) -> bool {
         && !(schema.is_none() && may_be_hidden(name, context))
 }
 
+/// Whether it is `age` of one argument: the age at the current date.
+pub(super) fn is_age_today(call: &FuncCall) -> bool {
+    name_of(call).1 == "age" && call.args.len() == 1
+}
+
 /// Whether a function of this name in another schema may come before that of `pg_catalog`.
 pub(super) fn may_be_hidden(name: &str, context: &Context<'_>) -> bool {
     let Context { catalog, scope, .. } = context;

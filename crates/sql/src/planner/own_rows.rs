@@ -9,9 +9,8 @@ use pg_query::protobuf::{AExpr, Node};
 use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::context::Context;
 use super::current_time::says_now;
-use super::functions::{is_time_call, volatility};
+use super::functions::{is_age_today, is_time_call, volatility};
 use super::sql_text::deparse_expression;
-use super::syntax::name_of;
 use crate::catalog::Volatility;
 use crate::closure::{Search, Writing};
 use crate::walk;
@@ -62,11 +61,7 @@ fn mentions_only(
         NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) => false,
         // The current time is the final statement's, as one transaction has one.
         NodeEnum::SqlvalueFunction(_) => false,
-        NodeEnum::FuncCall(call) => {
-            // The age at the current date.
-            let is_of_today = name_of(call).1 == "age" && call.args.len() == 1;
-            !is_time_call(call, context) && !is_of_today
-        }
+        NodeEnum::FuncCall(call) => !is_time_call(call, context) && !is_age_today(call),
         // Each node would read it at another time.
         NodeEnum::AConst(_) if says_now(node) => false,
         // These it cannot mean.

@@ -179,7 +179,7 @@ impl PartialColumns<'_, '_> {
             true => group_clause,
             false => (1..=self.groups.len()).map(column).collect(),
         };
-        (outer.group_distinct, outer.op) = (select.group_distinct, select.op);
+        outer.group_distinct = select.group_distinct;
         Ok(Some(outer))
     }
 
@@ -315,7 +315,7 @@ impl PartialColumns<'_, '_> {
     fn compared(&self, node: &Node) -> Option<String> {
         let mut copy = node.clone();
         match self.name_columns(&mut copy) {
-            // PartialColumns of expressions that are none themselves have no text.
+            // Parts of expressions that are none themselves have no text.
             true => deparse_expression(&copy).ok(),
             false => None,
         }

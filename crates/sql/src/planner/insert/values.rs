@@ -12,6 +12,7 @@ use super::{clauses, source};
 use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
 use crate::plan::{Access, DataPlan, InsertSource, KeyValue, NodeChoice, Pin, Planned, ValuesRow};
+use crate::planner::alike::is_of_time;
 use crate::planner::analysis::Value;
 use crate::planner::defaults::{needs_one_place, reads_time};
 use crate::planner::determinism::is_fixed;
@@ -109,18 +110,13 @@ fn has_time(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
                     inserting.evaluation.once_for_several_nodes(*column)
                 }
                 // The literal 'now' is a time only where the column makes it one.
-                Some(NodeEnum::AConst(_))
-                    if !TIME_TYPES.contains(&inserting.relation.columns[*column].type_oid) =>
-                {
+                Some(NodeEnum::AConst(_)) if !is_of_time(&inserting.relation.columns[*column]) => {
                     false
                 }
                 _ => reads_time(value, inserting.context),
             })
         })
 }
-
-/// `date`, `time`, `timestamp`, `timestamptz`, `timetz`.
-const TIME_TYPES: [u32; 5] = [1082, 1083, 1114, 1184, 1266];
 
 /// One node if the rows belong together, else the rows per node.
 fn plan_pinned(
