@@ -35,11 +35,11 @@ pub struct TestCluster {
     unaudited: Option<&'static str>,
 }
 
-/// With the plans that a gateway keeps compared with new ones; and with `TUTTI_CHECK_CATALOG` set the
+/// With the plans that a gateway keeps compared with new ones, and any way to answer taken; and with `TUTTI_CHECK_CATALOG` set the
 /// catalog too, after every change of it, which takes longer.
 fn checked() -> Switches {
     let check_catalog = std::env::var_os("TUTTI_CHECK_CATALOG").is_some();
-    Switches { check_plans: true, check_catalog, ..Switches::default() }
+    Switches { check_plans: true, any_way: true, check_catalog, ..Switches::default() }
 }
 
 /// The configuration of a gateway in front of these servers.

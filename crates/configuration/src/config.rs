@@ -97,6 +97,9 @@ pub struct Switches {
     /// Every plan that was kept is compared with the one that its statement would get: tests check whether
     /// the caches are right, and statements are parsed as if there were none.
     pub check_plans: bool,
+    /// Of the ways in which a read of several nodes can be answered any is taken, by the statement's text, not the
+    /// one that moves the fewest rows: tests check whether all give the same.
+    pub any_way: bool,
     /// Most bytes that the rows may take which travel with one statement.
     pub travelling_bytes_max: usize,
     /// After every change of the schema the catalog that is published is compared with what there is,
@@ -115,6 +118,7 @@ impl Default for Switches {
             form: Form::Apart,
             vote_deadline: Duration::from_secs(60),
             check_plans: false,
+            any_way: false,
             // A message to a server may have 1 GiB at most, and the server copies what is in it.
             travelling_bytes_max: 512 << 20,
             check_catalog: false,

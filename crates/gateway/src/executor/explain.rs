@@ -6,7 +6,7 @@
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand, SessionPlan,
+    Access, Collect, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand, SessionPlan,
     Setting, TuttiCall,
 };
 use tutti_sql::planner::explain_lines;
@@ -164,14 +164,34 @@ impl Executor<'_> {
         call: &Call,
         lines: &mut Vec<String>,
     ) -> Result<(), Failure> {
+        let brought = match &gather.partial {
+            Some(_) => None,
+            None => self.least_moving(gather, call).await?,
+        };
+        if let Some(way) = brought {
+            let tables: Vec<_> =
+                way.collects().iter().map(|it| it.relation.name.as_str()).collect();
+            lines.push(format!("Chosen by its rows: bring {} to every node", tables.join(", ")));
+            return self.explain_each(way.collects(), prefix, call, lines).await;
+        }
         if let Some(partial) = &gather.partial {
-            lines.push("Aggregated on every node, here n1:".to_owned());
+            lines.push("Parts of every node, here n1:".to_owned());
             let times = self.times_for([&partial.select]).await?;
             let sql = format!("{prefix}{}", fill_template(&partial.select, call, &times));
             lines.extend(indented(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?));
             return Ok(());
         }
-        for collect in &gather.collects {
+        self.explain_each(&gather.collects, prefix, call, lines).await
+    }
+
+    async fn explain_each(
+        &mut self,
+        collects: &[Collect],
+        prefix: &str,
+        call: &Call,
+        lines: &mut Vec<String>,
+    ) -> Result<(), Failure> {
+        for collect in collects {
             let (node, on) = match &collect.from {
                 CollectFrom::AllNodes => (NodeId::HOME, "on every node, here n1".to_owned()),
                 CollectFrom::One(choice) => {

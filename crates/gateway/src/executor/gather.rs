@@ -10,7 +10,9 @@ use bytes::Bytes;
 use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CollectFrom, Gather, Partial, Piece, RunOn, Template};
+use tutti_sql::plan::{
+    Access, Brought, Collect, CollectFrom, Gather, Partial, Piece, RunOn, Template,
+};
 use tutti_sql::planner::{is_read_alike, refuse_types};
 use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
@@ -24,6 +26,14 @@ use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 /// Prefix of the settings that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
 
+/// A statement with the call that has the rows it needs.
+enum Filled {
+    /// Every node runs it, and answers are concatenated.
+    OnEach(String, Call),
+    /// It runs where the plan says.
+    Finally(String, Call),
+}
+
 impl Executor<'_> {
     /// An error's position is left out: it would count in a text that the client does not know.
     pub(super) async fn gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
@@ -31,22 +41,69 @@ impl Executor<'_> {
     }
 
     async fn run_gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
-        if let (Some(partial), RunOn::One(choice)) = (&gather.partial, &gather.run_on)
+        match self.fill_way(gather, call).await? {
+            Filled::OnEach(text, call) => self.run_on_each(gather.access, &text, &call).await,
+            Filled::Finally(text, call) => match &gather.run_on {
+                RunOn::One(choice) => {
+                    let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
+                    self.run_on_one(node, gather.access, &text, &call).await
+                }
+                RunOn::EachNode => self.run_on_each(gather.access, &text, &call).await,
+                RunOn::Replicas { locks, rows } => {
+                    self.write_replicas(locks, rows, &text, &call).await
+                }
+                RunOn::Rows(rows) => self.write_by_row(rows, &text, &call).await,
+            },
+        }
+    }
+
+    /// The rows of a query that is gathered, for the gateway itself, as text.
+    pub(super) async fn gathered_rows(
+        &mut self,
+        gather: &Gather,
+        call: &Call,
+    ) -> Result<Vec<Vec<Option<Bytes>>>, Failure> {
+        let (text, call, nodes) = match (self.fill_way(gather, call).await?, &gather.run_on) {
+            (Filled::OnEach(text, call), _) | (Filled::Finally(text, call), RunOn::EachNode) => {
+                (text, call, self.tx.catalog.nodes.clone())
+            }
+            (Filled::Finally(text, call), RunOn::One(choice)) => {
+                let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
+                (text, call, vec![node])
+            }
+            (Filled::Finally(..), RunOn::Replicas { .. } | RunOn::Rows(_)) => {
+                return Err(Failure::error("XX000", "a query writes to copies"));
+            }
+        };
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, text.as_str())).collect();
+        let rows = self.internal_rows_of_each(&texts, gather.access, &call).await?;
+        Ok(rows.into_iter().flatten().collect())
+    }
+
+    /// Brings together what the way that is taken asks for.
+    async fn fill_way(&mut self, gather: &Gather, call: &Call) -> Result<Filled, Failure> {
+        let way = match &gather.partial {
+            Some(_) => None,
+            None => self.least_moving(gather, call).await?,
+        };
+        if let Some(Brought::Rows { collects, statement }) = way {
+            let times = self.times_for(templates(collects, [statement])).await?;
+            let rows = self.collect(collects, &times, call).await?;
+            let text = fill_template(statement, call, &times);
+            let call = call.carrying(Rows::Everywhere(rows), self.travelling_bytes_max())?;
+            return Ok(Filled::OnEach(text, call));
+        }
+        let partial = match way {
+            Some(Brought::Parts(partial)) => Some(partial),
+            _ => gather.partial.as_ref(),
+        };
+        if let Some(partial) = partial
             && let Some((text, call)) = self.fill_partial(partial, call).await?
         {
-            let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
-            return self.run_on_one(node, gather.access, &text, &call).await;
+            return Ok(Filled::Finally(text, call));
         }
-        let (text, call) = &self.fill(gather, call).await?;
-        match &gather.run_on {
-            RunOn::One(choice) => {
-                let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
-                self.run_on_one(node, gather.access, text, call).await
-            }
-            RunOn::EachNode => self.run_on_each(gather.access, text, call).await,
-            RunOn::Replicas { locks, rows } => self.write_replicas(locks, rows, text, call).await,
-            RunOn::Rows(rows) => self.write_by_row(rows, text, call).await,
-        }
+        let (text, call) = self.fill(gather, call).await?;
+        Ok(Filled::Finally(text, call))
     }
 
     /// Collects what `gather` asks for and returns the final statement, and the call that has the rows.
@@ -58,9 +115,8 @@ impl Executor<'_> {
         if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
             self.need_transaction();
         }
-        let selects = gather.collects.iter().map(|collect| &collect.select);
-        let times = self.times_for(selects.chain([&gather.statement])).await?;
-        let collected = self.collect(gather, &times, call).await?;
+        let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
+        let collected = self.collect(&gather.collects, &times, call).await?;
         let is_settled = takes_no_parameters(&gather.statement)
             || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
         if is_settled {
@@ -74,20 +130,31 @@ impl Executor<'_> {
 
     /// The final statement over what each node has aggregated, and the call that has the values; `None` if these may
     /// not travel, for their types' sake, or if there is no room for them.
-    pub(super) async fn fill_partial(
+    async fn fill_partial(
         &mut self,
         partial: &Partial,
         call: &Call,
     ) -> Result<Option<(String, Call)>, Failure> {
-        let width = partial.expected.len();
-        if !call.can_carry(width) || partial.limit.is_some_and(|limit| call.is_zero(limit)) {
+        let (width, brought) = (partial.expected.len(), partial.collects.len());
+        if !call.can_carry(brought + width)
+            || partial.limit.is_some_and(|limit| call.is_zero(limit))
+        {
             return Ok(None);
         }
         let nodes = self.tx.catalog.nodes.clone();
-        let times = self.times_for([&partial.select, &partial.statement]).await?;
+        let of_parts = [&partial.select, &partial.statement];
+        let times = self.times_for(templates(&partial.collects, of_parts)).await?;
+        let bytes_max = self.travelling_bytes_max();
         let select = fill_template(&partial.select, call, &times);
         let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
-        let said = self.internal_rows_of_each(&texts, Access::Read, call).await?;
+        let said = match brought {
+            0 => self.internal_rows_of_each(&texts, Access::Read, call).await?,
+            _ => {
+                let rows = self.collect(&partial.collects, &times, call).await?;
+                let call = call.carrying(Rows::Everywhere(rows), bytes_max)?;
+                self.internal_rows_of_each(&texts, Access::Read, &call).await?
+            }
+        };
         if said.iter().all(Vec::is_empty) {
             // Nothing says of which types they would be.
             return Ok(None);
@@ -116,9 +183,10 @@ impl Executor<'_> {
                 }
             }
         }
-        let values = arrays.into_iter().map(ArrayText::into_bytes).collect();
+        // It has the nodes' query for its types alone.
+        let none = std::iter::repeat_with(ArrayText::default).take(brought);
+        let values = none.chain(arrays).map(ArrayText::into_bytes).collect();
         let text = fill_template(&partial.statement, call, &times);
-        let bytes_max = self.travelling_bytes_max();
         Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
     }
 
@@ -180,12 +248,12 @@ impl Executor<'_> {
     /// One array per collect, in order.
     async fn collect(
         &mut self,
-        gather: &Gather,
+        collects: &[Collect],
         times: &Times,
         call: &Call,
     ) -> Result<Vec<Bytes>, Failure> {
         let mut wanted: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
-        for (index, collect) in gather.collects.iter().enumerate() {
+        for (index, collect) in collects.iter().enumerate() {
             let chosen = match &collect.from {
                 CollectFrom::AllNodes => None,
                 CollectFrom::One(choice) => self.choose(choice, call),
@@ -201,7 +269,7 @@ impl Executor<'_> {
                 let selects: Vec<_> = indexes
                     .iter()
                     .map(|index| {
-                        let select = fill_template(&gather.collects[*index].select, call, times);
+                        let select = fill_template(&collects[*index].select, call, times);
                         format!("SELECT {index}, tutti_r FROM ({select}) AS tutti_q(tutti_r)")
                     })
                     .collect();
@@ -212,7 +280,7 @@ impl Executor<'_> {
         self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
         self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
             .await?;
-        let mut arrays: Vec<_> = gather.collects.iter().map(|_| ArrayText::default()).collect();
+        let mut arrays: Vec<_> = collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
         let mut awaited = Answers::of(&nodes);
@@ -304,6 +372,14 @@ impl Executor<'_> {
         awaited.end()?;
         Ok(all)
     }
+}
+
+/// All texts of a plan that collects.
+fn templates<'t>(
+    collects: &'t [Collect],
+    others: impl IntoIterator<Item = &'t Template>,
+) -> impl Iterator<Item = &'t Template> {
+    collects.iter().map(|collect| &collect.select).chain(others)
 }
 
 /// Literals by the expressions that give them.

@@ -167,16 +167,7 @@ impl Executor<'_> {
                 let rows = self.internal_rows_of_each(&texts, *access, call).await?;
                 Ok(rows.into_iter().flatten().collect())
             }
-            Plan::Data(DataPlan::Gather(gather)) => {
-                let (text, call) = &self.fill(gather, call).await?;
-                let node = match &gather.run_on {
-                    tutti_sql::plan::RunOn::One(choice) => {
-                        self.choose(choice, call).unwrap_or(NodeId::HOME)
-                    }
-                    _ => NodeId::HOME,
-                };
-                self.internal_rows(node, gather.access, text, call).await
-            }
+            Plan::Data(DataPlan::Gather(gather)) => self.gathered_rows(gather, call).await,
             other => {
                 tracing::error!(?other, "a source of rows has a plan that gives none");
                 Err(Failure::error("XX000", "the source of the rows cannot be run"))

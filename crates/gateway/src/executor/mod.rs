@@ -13,6 +13,7 @@ mod cursor;
 mod ddl;
 pub(crate) mod describe;
 pub(crate) mod distribute;
+mod estimate;
 mod explain;
 mod fan_out;
 mod gather;

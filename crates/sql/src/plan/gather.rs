@@ -85,9 +85,12 @@ pub struct Gather {
     pub collects: Vec<Collect>,
     /// The final statement.
     pub statement: Template,
-    /// How nodes can aggregate their own rows first, if they can. Where the types of what they say may not travel,
+    /// How nodes can answer for their own rows first, if they can. Where the types of what they say may not travel,
     /// rows are collected.
     pub partial: Option<Box<Partial>>,
+    /// Other ways to the same answer, for which some tables are brought to every node and the others stay where they
+    /// are. Which way moves the fewest rows is known when it is run.
+    pub brought: Vec<Brought>,
     /// Where the final statement runs.
     pub run_on: RunOn,
     /// What the final statement does.
@@ -96,17 +99,44 @@ pub struct Gather {
     pub writes: Option<u32>,
 }
 
-/// Aggregates that each node computes of its own rows, to be put together.
+/// How to answer once some tables are on every node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Brought {
+    /// By the concatenation of what every node answers.
+    Rows {
+        /// What is brought.
+        collects: Vec<Collect>,
+        /// What every node runs.
+        statement: Template,
+    },
+    /// By what every node says of its own rows, put together.
+    Parts(Box<Partial>),
+}
+
+impl Brought {
+    /// What is brought to every node.
+    pub fn collects(&self) -> &[Collect] {
+        match self {
+            Self::Rows { collects, .. } => collects,
+            Self::Parts(partial) => &partial.collects,
+        }
+    }
+}
+
+/// What each node says of its own rows (groups with parts of their aggregates, or rows of a join), to be put together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Partial {
+    /// What is brought to every node before.
+    pub collects: Vec<Collect>,
     /// What every node runs: values as texts that any session reads alike, then the OIDs of their types, then the
-    /// session's `array_nulls`.
+    /// session's `array_nulls`. [`Piece::Rows`] are those of `collects`.
     pub select: Template,
     /// Per value, the type that it must have, if not any.
     pub expected: Vec<Option<u32>>,
     /// The parameter, counted from 0, that is its LIMIT: where it is 0, nothing is to be computed.
     pub limit: Option<u16>,
-    /// The final statement: [`Piece::Rows`] are the values of one column, as the text of an array.
+    /// The final statement: [`Piece::Rows`] are those of `collects`, which may be none here, and behind them the
+    /// values of each column, as the text of an array.
     pub statement: Template,
 }
 

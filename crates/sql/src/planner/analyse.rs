@@ -16,9 +16,9 @@ use super::analysis::{
     Whereabouts,
 };
 use super::context::Context;
-use super::names::Meaning;
-use super::oids;
+use super::names::{Found, Meaning};
 use super::syntax::string;
+use super::{oids, output_names, syntax};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -89,6 +89,31 @@ fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef
         }
         _ => None,
     }
+}
+
+/// The name that an expression is nothing but.
+fn bare_name(node: &Node) -> Option<&str> {
+    match node.node.as_ref()? {
+        NodeEnum::ColumnRef(reference) => match &reference.fields[..] {
+            [name] => string(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether an output has this name that is not just a column of it.
+fn names_output(name: &str, outputs: &[Node]) -> bool {
+    outputs.iter().any(|target| match &target.node {
+        Some(NodeEnum::ResTarget(target)) => {
+            match (target.name.as_str(), target.val.as_ref().and_then(|value| value.node.as_ref())) {
+                ("", None | Some(NodeEnum::ColumnRef(_))) => false,
+                ("", Some(value)) => output_names::figure(value) == name,
+                (given, _) => given == name,
+            }
+        }
+        _ => false,
+    })
 }
 
 /// A CTE in sight. Later ones hide earlier ones of the same name.
@@ -317,7 +342,7 @@ impl<'a> Analyser<'a> {
                 |index: usize| VALUES_NAMES.get(index).map(|name| Output { name, column: None });
             self.analysis.queries[query].outputs = (0..width).map(name).collect();
         }
-        self.expressions(&select.sort_clause)?;
+        self.sorted(&select.sort_clause, select)?;
         for limit in [&select.limit_offset, &select.limit_count].into_iter().flatten() {
             self.expression(limit)?;
         }
@@ -341,7 +366,15 @@ impl<'a> Analyser<'a> {
         self.where_clause(select.where_clause.as_deref(), query)?;
         self.filtering.pop();
         self.expressions(&select.target_list)?;
-        self.expressions(&select.group_clause)?;
+        for node in &select.group_clause {
+            // A column comes before an output of its name.
+            let means_output = bare_name(node).is_some_and(|name| {
+                names_output(name, &select.target_list) && self.has_no_column(name, query)
+            });
+            if !means_output {
+                self.expression(node)?;
+            }
+        }
         self.expressions(&select.window_clause)?;
         if let Some(having) = &select.having_clause {
             self.expression(having)?;
@@ -369,11 +402,21 @@ impl<'a> Analyser<'a> {
         let on =
             select.distinct_clause.iter().filter(|node| node.node.is_some()).collect::<Vec<_>>();
         for node in &on {
-            self.expression(node)?;
+            if !bare_name(node).is_some_and(|name| names_output(name, &select.target_list)) {
+                self.expression(node)?;
+            }
         }
         let has_distinct_on = !on.is_empty();
-        // The outputs of the statement itself are only needed to see what DISTINCT ranges over.
-        let outputs = if query != 0 || !select.distinct_clause.is_empty() {
+        // The outputs of the statement itself are only needed to see what DISTINCT ranges over, and what stars mean.
+        let is_star = |target: &Node| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => {
+                let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+                matches!(value, Some(NodeEnum::ColumnRef(of)) if syntax::is_star(of))
+            }
+            _ => false,
+        };
+        let has_star = || select.target_list.iter().any(is_star);
+        let outputs = if query != 0 || !select.distinct_clause.is_empty() || has_star() {
             self.outputs(&select.target_list, query)
         } else {
             None
@@ -388,6 +431,35 @@ impl<'a> Analyser<'a> {
         of.has_distinct_on = has_distinct_on;
         of.has_windows |= !select.window_clause.is_empty();
         Ok(())
+    }
+
+    /// The entries of an ORDER BY. One that is nothing but a name means the output that has it, before any column.
+    fn sorted(&mut self, by: &'a [Node], select: &'a SelectStmt) -> Result<(), Refusal> {
+        let mut first = select;
+        while let Some(left) = &first.larg {
+            first = left;
+        }
+        by.iter().try_for_each(|node| {
+            let value = match &node.node {
+                Some(NodeEnum::SortBy(by)) => by.node.as_deref(),
+                _ => None,
+            };
+            let name = value.and_then(bare_name);
+            match name.is_some_and(|name| names_output(name, &first.target_list)) {
+                true => Ok(()),
+                false => self.expression(node),
+            }
+        })
+    }
+
+    /// Whether it is certain that no column at this level has the name.
+    fn has_no_column(&self, name: &str, query: QueryId) -> bool {
+        let of = &self.analysis.queries[query];
+        !of.names_unknown
+            && of.merged.iter().all(|(merged, _)| *merged != name)
+            && of.items.iter().all(|item| {
+                !self.analysis.items[*item].hidden && self.analysis.find(*item, name) == Found::None
+            })
     }
 
     fn where_clause(&mut self, node: Option<&'a Node>, query: QueryId) -> Result<(), Refusal> {

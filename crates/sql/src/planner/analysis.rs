@@ -61,7 +61,7 @@ impl Whereabouts {
 }
 
 /// One entry of some FROM clause (also: the target of a write, the query of an IN).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Item<'a> {
     pub(super) source: Source<'a>,
     /// The name that qualifies its columns; empty if nothing can.
@@ -127,7 +127,7 @@ pub(super) struct SetOperation {
 }
 
 /// One query level.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent clause of SELECT")]
 pub(super) struct Query<'a> {
     pub(super) set: Option<SetOperation>,
@@ -143,6 +143,8 @@ pub(super) struct Query<'a> {
     pub(super) names_unknown: bool,
     /// Its WHERE.
     pub(super) condition: Option<&'a Node>,
+    /// The ON of its joins, each with the items of which rows that break it may be left out.
+    pub(super) join_conditions: Vec<(&'a Node, Vec<ItemId>)>,
     /// How many places read it.
     pub(super) references: usize,
     pub(super) has_order: bool,
@@ -205,7 +207,7 @@ pub(super) enum Value<'a> {
 }
 
 /// What a WHERE or ON clause demands of the rows that pass it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Constraint<'a> {
     /// Two columns are equal; rows of the items marked `pins_…` that break it may be left out.
     Equal { left: ColumnId, pins_left: bool, right: ColumnId, pins_right: bool },
@@ -247,7 +249,7 @@ pub(super) enum ModificationKind {
 }
 
 /// Everything that was found out about a statement.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Analysis<'a> {
     pub(super) items: Vec<Item<'a>>,
     pub(super) queries: Vec<Query<'a>>,
@@ -279,6 +281,17 @@ pub(super) struct Analysis<'a> {
 }
 
 impl<'a> Analysis<'a> {
+    /// The same statement where the rows of these tables are on every node.
+    pub(super) fn with_everywhere(&self, items: &[ItemId]) -> Self {
+        let mut analysis = self.clone();
+        for &item in items {
+            if let Source::Table { spread, .. } = &mut analysis.items[item].source {
+                *spread = Whereabouts::Replicated;
+            }
+        }
+        analysis
+    }
+
     /// The items with distributed rows.
     pub(super) fn distributed(
         &self,

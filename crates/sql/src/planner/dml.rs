@@ -316,6 +316,7 @@ fn gathered(
         collects,
         statement,
         partial: None,
+        brought: Vec::new(),
         run_on,
         access: Access::Write,
         writes,

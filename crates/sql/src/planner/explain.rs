@@ -4,8 +4,8 @@
 //! Never: knows what a plan costs.
 
 use crate::plan::{
-    Access, Collect, CollectFrom, CopyToPlan, DataPlan, Gather, Insert, InsertSource, KeyValue,
-    NodeChoice, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock,
+    Access, Brought, Collect, CollectFrom, CopyToPlan, DataPlan, Gather, Insert, InsertSource,
+    KeyValue, NodeChoice, Partial, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock,
 };
 
 const BY_THE_SESSION: &str = "Tutti: answered by the gateway's session";
@@ -134,14 +134,29 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         RunOn::One(_) | RunOn::EachNode => (),
     }
     if let Some(partial) = &gather.partial {
-        lines.push(format!("  Aggregated on every node: {}", partial.select));
-        lines.push(format!("  Finally: {}", partial.statement));
+        describe_partial(partial, lines);
         return;
     }
     for collect in &gather.collects {
         lines.push(collect_line(collect));
     }
     lines.push(format!("  Finally: {}", gather.statement));
+    for way in &gather.brought {
+        lines.push("  Or, if fewer rows travel so, with some tables brought to every node:".to_owned());
+        let mut of_way: Vec<_> = way.collects().iter().map(collect_line).collect();
+        match way {
+            Brought::Rows { statement, .. } => {
+                of_way.push(format!("  Then on every node: {statement}"));
+            }
+            Brought::Parts(partial) => describe_partial(partial, &mut of_way),
+        }
+        lines.extend(of_way.into_iter().map(|line| format!("  {line}")));
+    }
+}
+
+fn describe_partial(partial: &Partial, lines: &mut Vec<String>) {
+    lines.push(format!("  Parts of every node: {}", partial.select));
+    lines.push(format!("  Finally: {}", partial.statement));
 }
 
 fn describe_locks(locks: &[TableLock], lines: &mut Vec<String>) {

@@ -17,8 +17,8 @@ use crate::closure::{
 };
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
-    CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue, NodeChoice, Piece, Plan,
-    Planned, SchemaPlan, Template,
+    Brought, CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue, NodeChoice,
+    Piece, Plan, Planned, SchemaPlan, Template,
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
@@ -385,6 +385,18 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
     }
     writeln!(out, "{pad}  {}", gather.statement).unwrap();
+    for way in &gather.brought {
+        for collect in way.collects() {
+            writeln!(out, "{pad}  or bring {} from {:?}", collect.select, collect.from).unwrap();
+        }
+        match way {
+            Brought::Rows { statement, .. } => writeln!(out, "{pad}    {statement}").unwrap(),
+            Brought::Parts(partial) => {
+                writeln!(out, "{pad}    parts {}", partial.select).unwrap();
+                writeln!(out, "{pad}    {}", partial.statement).unwrap();
+            }
+        }
+    }
 }
 
 fn show_node(node: &NodeChoice) -> String {

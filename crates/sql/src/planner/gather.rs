@@ -87,11 +87,7 @@ pub(super) fn build(
         TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
         tree = node.node.expect("it was put there");
     }
-    let references = References::of(&tree);
-    let renamed = renamed(order.collect, &references, analysis)?;
-    let outputs_meant = references.into_outputs_meant();
-    let rewriter = Rewriter { analysis, tables: &tables, renamed, outputs_meant, order };
-    rewriter.rewrite(&mut tree)?;
+    put_rows(&mut tree, analysis, order, &tables)?;
     let text = deparse(&tree)?;
     let template = cut(&text)?;
     let gaps = template.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count();
@@ -99,6 +95,39 @@ pub(super) fn build(
         return Err(Refusal::postgres("XX000", "a gathered statement lost a gap"));
     }
     Ok((collects, template))
+}
+
+/// Puts the rows of tables that are brought, one gap for each, where these stand. `tree` has the locations of
+/// `analysis`, which knows them where they are.
+///
+/// Errors: as [`build`].
+pub(super) fn bring(
+    tree: &mut NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+    context: &Context<'_>,
+) -> Result<Vec<Collect>, Refusal> {
+    refuse_unkeepable(analysis, order)?;
+    let (tables, facts) = (tables(analysis, order), Facts::from_values(analysis));
+    let all = End::Top(String::new());
+    let collects = tables
+        .iter()
+        .map(|table| collect(table, analysis, &facts, &all, order.literal_time, context))
+        .collect::<Result<Vec<_>, _>>()?;
+    put_rows(tree, analysis, order, &tables)?;
+    Ok(collects)
+}
+
+fn put_rows(
+    tree: &mut NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+    tables: &[Table<'_>],
+) -> Result<(), Refusal> {
+    let references = References::of(tree);
+    let renamed = renamed(order.collect, &references, analysis)?;
+    let outputs_meant = references.into_outputs_meant();
+    Rewriter { analysis, tables, renamed, outputs_meant, order }.rewrite(tree)
 }
 
 fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), Refusal> {
@@ -336,10 +365,21 @@ fn filters(
     literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
-    let level = analysis.queries.iter().find(|query| query.items.contains(&item));
-    let Some(condition) = level.and_then(|level| level.condition) else { return Ok(Vec::new()) };
-    let mut conjuncts = Vec::new();
-    split(condition, &mut conjuncts);
+    let Some(level) = analysis.queries.iter().find(|query| query.items.contains(&item)) else {
+        return Ok(Vec::new());
+    };
+    let (mut conjuncts, mut of_where) = (Vec::new(), Vec::new());
+    if let Some(condition) = level.condition {
+        split(condition, &mut of_where);
+    }
+    // Of others, an outer join has made rows of NULLs, which may meet it.
+    let may_drop = analysis.items[item].linear;
+    conjuncts.extend(of_where.into_iter().filter(|_| may_drop || all));
+    for (condition, items) in &level.join_conditions {
+        if items.contains(&item) {
+            split(condition, &mut conjuncts);
+        }
+    }
     let mut filters = Vec::new();
     for conjunct in conjuncts {
         let mut moved = conjunct.clone();
@@ -347,7 +387,7 @@ fn filters(
             // It is the final statement's, to the microsecond.
             TimeGaps { analysis: Some(analysis), context }.put(&mut moved)?;
         }
-        if analysis.items[item].linear && concerns_only(&moved, item, analysis, context) {
+        if concerns_only(&moved, item, analysis, context) {
             if let Some(node) = &mut moved.node {
                 unqualify(node);
             }
@@ -522,7 +562,7 @@ impl Rewriter<'_, '_> {
 }
 
 /// json, xml, and geometric types but box and circle, whose values cannot be compared.
-const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
+pub(super) const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
 
 /// Whether the whole row is mentioned where only grouped ones may be, and can be grouped by.
 fn may_stand_whole(table: &Table<'_>, item: ItemId, of: &Analysis<'_>) -> bool {

@@ -9,6 +9,7 @@
 mod alike;
 mod analyse;
 mod analysis;
+mod brought;
 mod built_in_types;
 mod by_shape;
 mod carried;

@@ -1,4 +1,4 @@
-//! Aggregates over several nodes: each node aggregates its own rows, and what they say is put together.
+//! Queries in parts: each node aggregates, joins and sorts its own rows, and what they say is put together.
 //!
 //! Owns: for which queries that gives what one server would, what each node is asked, and the final statement.
 //! Never: decides that a query is answered so (`query.rs` does), or which types may travel (the executor asks).
@@ -7,20 +7,24 @@
 //! The query `SELECT g, sum(x) FROM t WHERE … GROUP BY g` becomes the same on each node, and then
 //! `SELECT c1, sum(c2) FROM <what they said> AS f (c1, c2) GROUP BY c1`. The final statement knows the types and
 //! collations of `c1` and `c2` from the nodes' query itself, which it has once more, and does not run.
+//!
+//! Of `SELECT a.x, b.y FROM a JOIN b … ORDER BY b.z LIMIT 10` each node says `x`, `y` and `z` of its own rows, its first
+//! ten are enough; the final statement has them as its table.
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
 use super::alike::Alike;
-use super::analysis::Analysis;
+use super::analysis::{Analysis, ColumnId, ItemId, Source};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, parse_select};
+use super::gather::{Order, is_read_alike};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
 use super::time_gaps::TimeGaps;
-use super::{output_names, printed, scatter};
-use crate::plan::Partial;
+use super::{gather, output_names, printed, scatter, top_rows};
+use crate::plan::{Collect, Partial};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -33,29 +37,52 @@ const COLUMNS_MAX: usize = 800;
 /// Values whose distinct ones are counted multiply the groups of a node.
 const DISTINCT_MAX: usize = 2;
 
+/// What a query is that can be in parts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Shape {
+    /// Groups: nodes say theirs, with parts of their aggregates.
+    Groups,
+    /// Rows, which the final statement sorts, counts and numbers.
+    Rows,
+}
+
+fn shape(select: &SelectStmt, analysis: &Analysis<'_>) -> Option<Shape> {
+    let level = &analysis.queries[0];
+    let is_plain = !level.has_row_makers
+        && level.set.is_none()
+        && select.into_clause.is_none()
+        && select.locking_clause.is_empty()
+        && select.with_clause.as_ref().is_none_or(|with| !with.recursive);
+    let is_grouped = level.has_aggregates || level.has_grouping;
+    // Distinct rows are groups of all that is asked for.
+    let is_distinct = level.has_distinct && !level.has_distinct_on && !level.has_windows;
+    match () {
+        () if !is_plain || (is_grouped && level.has_distinct_on) => None,
+        () if is_grouped || is_distinct => Some(Shape::Groups),
+        // Of one table, rows are collected as well.
+        () => (1 < analysis.items.len()).then_some(Shape::Rows),
+    }
+}
+
 /// The query in parts, if that is exact: over what each node can say of its own rows, with aggregates that can be put
-/// together.
+/// together, where `brought` are tables whose rows are brought to every node before.
 ///
 /// `tree` has the locations of `analysis`.
 pub(super) fn of(
     tree: &NodeEnum,
     analysis: &Analysis<'_>,
+    brought: &[ItemId],
     context: &Context<'_>,
 ) -> Result<Option<Partial>, Refusal> {
     let mut tree = Node { node: Some(tree.clone()) };
     TimeGaps { analysis: Some(analysis), context }.put(&mut tree)?;
     let Some(NodeEnum::SelectStmt(select)) = &tree.node else { return Ok(None) };
-    let level = &analysis.queries[0];
-    let is_grouped = level.has_aggregates || level.has_grouping;
-    // Distinct rows are groups of all that is asked for.
-    let is_of_groups = (is_grouped || (level.has_distinct && !level.has_windows))
-        && !level.has_distinct_on
-        && !level.has_row_makers
-        && level.set.is_none()
-        && select.with_clause.is_none()
-        && select.into_clause.is_none()
-        && select.locking_clause.is_empty();
-    if !is_of_groups
+    let Some(shape) = shape(select, analysis) else { return Ok(None) };
+    let is_apart = match brought {
+        [] => scatter::obstacle_before_grouping(analysis).is_none(),
+        _ => scatter::obstacle_before_grouping(&analysis.with_everywhere(brought)).is_none(),
+    };
+    if !is_apart
         || analysis.time_in_view.is_some()
         || analysis.loose_star
         || !analysis.loose_names.is_empty()
@@ -69,19 +96,36 @@ pub(super) fn of(
         || has_namesakes(analysis)
         || !select.limit_count.as_deref().is_none_or(may_be_counted)
         // What is said of a value's order is not said of the column that has it.
-        || [&select.group_clause, &select.target_list, &select.sort_clause, &select.window_clause]
-            .into_iter()
-            .flatten()
-            .any(collates)
+        || [
+            &select.group_clause,
+            &select.target_list,
+            &select.sort_clause,
+            &select.window_clause,
+            &select.distinct_clause,
+        ]
+        .into_iter()
+        .flatten()
+        .any(collates)
         || select.having_clause.as_deref().is_some_and(collates)
-        || scatter::obstacle_before_grouping(analysis).is_some()
     {
         return Ok(None);
     }
     let alike = Alike { analysis, context };
-    if !alike.reads_alike(&select.from_clause, select.where_clause.as_deref()) {
+    let with = select.with_clause.iter().flat_map(|with| &with.ctes);
+    if !alike.reads_alike(&select.from_clause, select.where_clause.as_deref())
+        || !with.into_iter().all(|query| alike.reads_alike(std::slice::from_ref(query), None))
+    {
         return Ok(None);
     }
+    let collects = match (&mut tree.node, brought) {
+        (_, []) => Vec::new(),
+        (Some(tree), collect) => {
+            let order = Order { collect, literal_time: true };
+            gather::bring(tree, analysis, &order, context)?
+        }
+        (None, _) => return Ok(None),
+    };
+    let Some(NodeEnum::SelectStmt(select)) = &tree.node else { return Ok(None) };
     let mut parts = PartialColumns {
         analysis,
         context,
@@ -92,24 +136,36 @@ pub(super) fn of(
         columns: Vec::new(),
         distinct: Vec::new(),
         conditions: Vec::new(),
+        takes_columns: shape == Shape::Rows,
     };
-    let Some(outer) = parts.split(select, is_grouped)? else { return Ok(None) };
+    let split = match shape {
+        Shape::Groups => parts.split_groups(select)?.map(|outer| (outer, None)),
+        Shape::Rows => parts.split_rows(select)?,
+    };
+    let Some((outer, top)) = split else { return Ok(None) };
     if parts.columns.is_empty()
         || COLUMNS_MAX < parts.columns.len()
         || DISTINCT_MAX < parts.distinct.len()
     {
         return Ok(None);
     }
-    parts.finish(select, outer).map(Some)
+    let inner = Inner { select, shape, top };
+    parts.finish(&inner, outer, collects).map(Some)
 }
 
-impl PartialColumns<'_, '_> {
+/// What every node runs.
+struct Inner<'s> {
+    select: &'s SelectStmt,
+    shape: Shape,
+    /// ` ORDER BY … LIMIT …` by which its first rows are enough, if they are.
+    top: Option<String>,
+}
+
+impl<'a> PartialColumns<'_, 'a> {
     /// The final query's clauses, over the columns; `None` if the query cannot be split.
-    fn split(
-        &mut self,
-        select: &SelectStmt,
-        is_grouped: bool,
-    ) -> Result<Option<SelectStmt>, Refusal> {
+    fn split_groups(&mut self, select: &SelectStmt) -> Result<Option<SelectStmt>, Refusal> {
+        let level = &self.analysis.queries[0];
+        let is_grouped = level.has_aggregates || level.has_grouping;
         let has_sets = select.group_clause.iter().any(is_grouping_set);
         let mut group_clause = Vec::new();
         for group in &select.group_clause {
@@ -123,29 +179,13 @@ impl PartialColumns<'_, '_> {
                 return Ok(None);
             }
         }
-        let mut outer = SelectStmt {
-            distinct_clause: select.distinct_clause.clone(),
-            window_clause: select.window_clause.clone(),
-            target_list: select.target_list.clone(),
-            having_clause: select.having_clause.clone(),
-            sort_clause: select.sort_clause.clone(),
-            limit_offset: select.limit_offset.clone(),
-            limit_count: select.limit_count.clone(),
-            limit_option: select.limit_option,
-            op: select.op,
-            ..SelectStmt::default()
-        };
-        for target in &mut outer.target_list {
-            let Some(NodeEnum::ResTarget(target)) = &mut target.node else { return Ok(None) };
-            let Some(value) = target.val.as_deref_mut() else { return Ok(None) };
-            if target.name.is_empty() {
-                let Some(node) = &value.node else { return Ok(None) };
-                output_names::figure(node).clone_into(&mut target.name);
-            }
-            if !self.rewrite(value)? {
-                return Ok(None);
-            }
+        if !has_sets {
+            self.add_determined(select)?;
         }
+        let mut outer = final_clauses(select);
+        outer.having_clause.clone_from(&select.having_clause);
+        let Some(targets) = self.put_targets(select)? else { return Ok(None) };
+        outer.target_list = targets;
         if let Some(having) = outer.having_clause.as_deref_mut() {
             let mut conditions = Vec::new();
             split(having, &mut conditions);
@@ -163,17 +203,8 @@ impl PartialColumns<'_, '_> {
                 return Ok(None);
             }
         }
-        for part in &mut outer.sort_clause {
-            let Some(NodeEnum::SortBy(by)) = &mut part.node else { return Ok(None) };
-            let Some(value) = by.node.as_deref_mut() else { return Ok(None) };
-            if !names_output(select, value) && !self.rewrite(value)? {
-                return Ok(None);
-            }
-        }
-        for window in &mut outer.window_clause {
-            if !self.rewrite(window)? {
-                return Ok(None);
-            }
+        if !self.rewrite_order(select, &mut outer)? {
+            return Ok(None);
         }
         outer.group_clause = match has_sets {
             true => group_clause,
@@ -181,6 +212,239 @@ impl PartialColumns<'_, '_> {
         };
         outer.group_distinct = select.group_distinct;
         Ok(Some(outer))
+    }
+
+    /// The same of a query without groups: what it says is computed of the columns. And how each node finds those of its
+    /// rows that may be among the first.
+    fn split_rows(
+        &mut self,
+        select: &SelectStmt,
+    ) -> Result<Option<(SelectStmt, Option<String>)>, Refusal> {
+        let mut outer = final_clauses(select);
+        let Some(targets) = self.put_targets(select)? else { return Ok(None) };
+        outer.target_list = targets;
+        for value in &mut outer.distinct_clause {
+            if value.node.is_some() && !names_output(select, value) && !self.rewrite(value)? {
+                return Ok(None);
+            }
+        }
+        if !self.rewrite_order(select, &mut outer)? {
+            return Ok(None);
+        }
+        let level = &self.analysis.queries[0];
+        let reduces = level.has_windows || level.has_distinct || level.has_distinct_on;
+        let top = if reduces { None } else { self.top(select)? };
+        Ok(Some((outer, top)))
+    }
+
+    fn put_targets(&mut self, select: &SelectStmt) -> Result<Option<Vec<Node>>, Refusal> {
+        let mut targets = Vec::new();
+        for target in &select.target_list {
+            let Some(NodeEnum::ResTarget(target)) = &target.node else { return Ok(None) };
+            let Some(value) = target.val.as_deref() else { return Ok(None) };
+            if let Some(NodeEnum::ColumnRef(reference)) = &value.node
+                && is_star(reference)
+            {
+                if !self.takes_columns {
+                    return Ok(None);
+                }
+                let Some(all) = self.columns_of_star(select, reference) else { return Ok(None) };
+                for (name, column) in all {
+                    let Some(place) = self.add_column(column)? else { return Ok(None) };
+                    targets.push(named(name, self.group_column(place)?));
+                }
+                continue;
+            }
+            let Some(node) = &value.node else { return Ok(None) };
+            let name = match target.name.as_str() {
+                "" => output_names::figure(node),
+                name => name,
+            };
+            let (name, mut value) = (name.to_owned(), value.clone());
+            if !self.rewrite(&mut value)? {
+                return Ok(None);
+            }
+            targets.push(named(&name, value));
+        }
+        Ok(Some(targets))
+    }
+
+    /// Whether ORDER BY and windows are of what the columns have.
+    fn rewrite_order(
+        &mut self,
+        select: &SelectStmt,
+        outer: &mut SelectStmt,
+    ) -> Result<bool, Refusal> {
+        for part in &mut outer.sort_clause {
+            let Some(NodeEnum::SortBy(by)) = &mut part.node else { return Ok(false) };
+            let Some(value) = by.node.as_deref_mut() else { return Ok(false) };
+            if !names_output(select, value) && !self.rewrite(value)? {
+                return Ok(false);
+            }
+        }
+        for window in &mut outer.window_clause {
+            if !self.rewrite(window)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// ` ORDER BY … LIMIT …` by which each node gives enough of its rows, if the statement asks for the first of all.
+    fn top(&self, select: &SelectStmt) -> Result<Option<String>, Refusal> {
+        let Some(count) = top_rows::count(select)? else { return Ok(None) };
+        let has_star = select.target_list.iter().any(is_all);
+        let mut order = select.sort_clause.clone();
+        for part in &mut order {
+            let Some(NodeEnum::SortBy(by)) = &mut part.node else { return Ok(None) };
+            let Some(value) = by.node.as_deref_mut() else { return Ok(None) };
+            match top_rows::output(select, value) {
+                Some(Some(output)) => *value = output.clone(),
+                Some(None) => {
+                    // An output of a star's of this name would be meant.
+                    if has_star
+                        && let Some(NodeEnum::ColumnRef(reference)) = &value.node
+                        && self.meaning(reference).is_none()
+                    {
+                        return Ok(None);
+                    }
+                }
+                None => return Ok(None),
+            }
+            if !self.alike.is_alike(value) {
+                return Ok(None);
+            }
+            if let Some(node) = &mut value.node {
+                leave_database_out(node);
+            }
+        }
+        let bare = SelectStmt {
+            sort_clause: order,
+            limit_option: pg_query::protobuf::LimitOption::Default.into(),
+            op: select.op,
+            ..SelectStmt::default()
+        };
+        let order = deparse(&NodeEnum::SelectStmt(Box::new(bare)))?;
+        let order = order.find(" ORDER BY").map_or("", |at| &order[at..]);
+        Ok(Some(format!("{order} LIMIT {count}")))
+    }
+
+    /// What `*` or `t.*` stands for, with the names of its outputs; `None` where that is not certain.
+    fn columns_of_star(
+        &self,
+        select: &SelectStmt,
+        star: &ColumnRef,
+    ) -> Option<Vec<(&'a str, ColumnId)>> {
+        let analysis = self.analysis;
+        let level = &analysis.queries[0];
+        let outputs = level.outputs.as_ref()?;
+        let stars = select.target_list.iter().filter(|target| is_all(target)).count();
+        // Which of the outputs are this star's.
+        let before = select.target_list.iter().position(|target| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => {
+                target.val.as_ref().is_some_and(|value| match &value.node {
+                    Some(NodeEnum::ColumnRef(of)) => of.location == star.location,
+                    _ => false,
+                })
+            }
+            _ => false,
+        })?;
+        let range = match stars {
+            1 => before..before + (outputs.len() + 1).checked_sub(select.target_list.len())?,
+            _ => {
+                let width_of = |target: &Node| match is_all(target) {
+                    true => self.width_of_star(target),
+                    false => Some(1),
+                };
+                let widths: Option<Vec<_>> = select.target_list.iter().map(width_of).collect();
+                let widths = widths?;
+                (widths.iter().sum::<usize>() == outputs.len()).then_some(())?;
+                let begin = widths[..before].iter().sum();
+                begin..begin + widths[before]
+            }
+        };
+        let mut all = Vec::new();
+        for output in outputs.get(range)? {
+            let column = output.column?;
+            let is_certain = !level.merged_unlike.contains(&output.name)
+                && !self.analysis.items[column.item].hidden
+                && !self.analysis.items[column.item].name.is_empty()
+                && level.items.contains(&column.item);
+            is_certain.then_some(())?;
+            all.push((output.name, column));
+        }
+        Some(all)
+    }
+
+    /// How many columns `t.*` stands for.
+    fn width_of_star(&self, target: &Node) -> Option<usize> {
+        let Some(NodeEnum::ResTarget(target)) = &target.node else { return None };
+        let Some(NodeEnum::ColumnRef(of)) = &target.val.as_ref()?.node else { return None };
+        let [.., table, _] = &of.fields[..] else { return None };
+        let name = string(table)?;
+        let level = &self.analysis.queries[0];
+        let mut named = level.items.iter().filter(|item| {
+            let item = &self.analysis.items[**item];
+            !item.hidden && item.name == name
+        });
+        let (item, None) = (named.next()?, named.next()) else { return None };
+        self.analysis.width(*item)
+    }
+
+    /// Adds a column of a table as a group, unless it is known; `None`: it may not travel.
+    fn add_column(&mut self, column: ColumnId) -> Result<Option<usize>, Refusal> {
+        let Some(name) = self.analysis.column_name(column.item, column.column) else {
+            return Ok(None);
+        };
+        let Some(of) = self.base_column(column) else { return Ok(None) };
+        if !is_read_alike(of.type_oid) {
+            return Ok(None);
+        }
+        let declared = (of.type_modifier != -1).then(|| of.declared_type.clone());
+        let reference = reference_to(&[self.analysis.items[column.item].name, name]);
+        let compared = deparse_expression(&reference_to(&[&compared_name(column)]))?;
+        self.push_group(&reference, compared, declared).map(Some)
+    }
+
+    /// Groups by what a grouped primary key determines, where it is mentioned: that makes no other groups.
+    fn add_determined(&mut self, select: &SelectStmt) -> Result<(), Refusal> {
+        let mut mentioned = Vec::new();
+        let outside = select.target_list.iter().chain(&select.sort_clause);
+        for node in outside.chain(&select.window_clause).chain(select.having_clause.as_deref()) {
+            self.mentioned_outside_of_aggregates(node, &mut mentioned);
+        }
+        for node in mentioned {
+            let Some(NodeEnum::ColumnRef(reference)) = &node.node else { continue };
+            let Some(meant) = self.meaning(reference) else { continue };
+            let Source::Table { relation, .. } = self.analysis.items[meant.item].source else {
+                continue;
+            };
+            let (level, key) = (&self.analysis.queries[0], &relation.primary_key);
+            let is_grouped = |column: &usize| {
+                level.group_columns.contains(&ColumnId { item: meant.item, column: *column })
+            };
+            if !key.is_empty()
+                && level.items.contains(&meant.item)
+                && key.iter().all(is_grouped)
+                && !is_grouped(&meant.column)
+                && !gather::NOT_GROUPABLE.contains(&relation.columns[meant.column].type_oid)
+            {
+                self.add_group(&node)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn mentioned_outside_of_aggregates(&self, node: &Node, mentioned: &mut Vec<Node>) {
+        let Some(of) = &node.node else { return };
+        match of {
+            NodeEnum::ColumnRef(_) => mentioned.push(node.clone()),
+            NodeEnum::FuncCall(call) if call.over.is_none() && self.is_aggregate(call) => (),
+            NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) => (),
+            _ => walk::read::children(of, &mut |child| {
+                self.mentioned_outside_of_aggregates(child, mentioned);
+            }),
+        }
     }
 
     /// An entry of GROUP BY in the final query.
@@ -220,8 +484,22 @@ impl PartialColumns<'_, '_> {
         if !self.alike.is_alike(group) {
             return Ok(None);
         }
+        if let Some(NodeEnum::ColumnRef(reference)) = &group.node
+            && self.base(reference).is_some_and(|column| !is_read_alike(column.type_oid))
+        {
+            return Ok(None);
+        }
+        self.push_group(group, compared, declared).map(Some)
+    }
+
+    fn push_group(
+        &mut self,
+        group: &Node,
+        compared: String,
+        declared: Option<String>,
+    ) -> Result<usize, Refusal> {
         if let Some(known) = self.groups.iter().position(|known| *known == compared) {
-            return Ok(Some(known));
+            return Ok(known);
         }
         self.groups.push(compared);
         self.declared.push(declared);
@@ -229,7 +507,7 @@ impl PartialColumns<'_, '_> {
         self.kinds.extend(kind.map(|kind| (kind, size(group))));
         let text = on_node(group)?;
         self.columns.push(PartialColumn { text, expected: None });
-        Ok(Some(self.groups.len() - 1))
+        Ok(self.groups.len() - 1)
     }
 
     /// How a group's values are declared; `None`: it is not known what clients are told of them, or what they would
@@ -326,8 +604,7 @@ impl PartialColumns<'_, '_> {
         match of {
             NodeEnum::ColumnRef(reference) => {
                 let Some(column) = self.meaning(reference) else { return false };
-                let name = format!("tutti column {} of {}", column.column, column.item);
-                *node = reference_to(&[&name]);
+                *node = reference_to(&[&compared_name(column)]);
                 true
             }
             NodeEnum::SubLink(_) | NodeEnum::SelectStmt(_) | NodeEnum::GroupingFunc(_) => false,
@@ -364,6 +641,11 @@ impl PartialColumns<'_, '_> {
             && let Some(group) = self.groups.iter().position(|group| *group == compared)
         {
             *node = self.group_column(group)?;
+            return Ok(true);
+        }
+        if self.takes_columns && matches!(node.node, Some(NodeEnum::ColumnRef(_))) {
+            let Some(place) = self.add_group(node)? else { return Ok(false) };
+            *node = self.group_column(place)?;
             return Ok(true);
         }
         let Some(of) = &mut node.node else { return Ok(true) };
@@ -426,32 +708,14 @@ impl PartialColumns<'_, '_> {
     }
 
     /// The nodes' query and the final one.
-    fn finish(&self, select: &SelectStmt, mut outer: SelectStmt) -> Result<Partial, Refusal> {
-        let inner = SelectStmt {
-            from_clause: select.from_clause.clone(),
-            where_clause: select.where_clause.clone(),
-            limit_option: pg_query::protobuf::LimitOption::Default.into(),
-            op: select.op,
-            ..SelectStmt::default()
-        };
-        let mut inner =
-            NodeEnum::SelectStmt(Box::new(SelectStmt { target_list: vec![target("1")?], ..inner }));
-        leave_database_out(&mut inner);
-        let from = deparse(&inner)?;
-        let from = from.strip_prefix("SELECT 1").unwrap_or_default();
+    fn finish(
+        &self,
+        inner: &Inner<'_>,
+        mut outer: SelectStmt,
+        collects: Vec<Collect>,
+    ) -> Result<Partial, Refusal> {
         let columns: Vec<_> = self.columns.iter().map(|column| column.text.as_str()).collect();
-        // By their places: a constant could not stand there.
-        let places = (1..=self.groups.len()).chain(self.distinct.iter().copied());
-        let groups: Vec<_> = places.map(|place| place.to_string()).collect();
-        let by = match groups.is_empty() {
-            true => String::new(),
-            false => format!(" GROUP BY {}", groups.join(", ")),
-        };
-        let having = match self.conditions.is_empty() {
-            true => String::new(),
-            false => format!(" HAVING ({})", self.conditions.join(") AND (")),
-        };
-        let base = format!("SELECT {}{from}{by}{having}", columns.join(", "));
+        let base = self.base_query(inner, &columns)?;
         let names: Vec<_> = (1..=columns.len()).map(|place| format!("c{place}")).collect();
         let names = names.join(", ");
         let values: Vec<_> = (1..).zip(&self.columns).map(|(at, of)| travelling(at, of)).collect();
@@ -466,12 +730,16 @@ impl PartialColumns<'_, '_> {
                 format!(
                     "pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c{place}) FROM tutti_z), \
                      {}))",
-                    gap(place - 1)
+                    gap(collects.len() + place - 1)
                 )
             })
             .collect();
+        let limited = match inner.top {
+            Some(_) => format!("SELECT * FROM ({base}) AS tutti_f"),
+            None => base,
+        };
         let frame = parse_select(&format!(
-            "WITH tutti_z ({names}) AS ({base} LIMIT 0) \
+            "WITH tutti_z ({names}) AS ({limited} LIMIT 0) \
              SELECT 1 FROM ROWS FROM ({}) AS tutti_f ({names})",
             arrays.join(", ")
         ))?;
@@ -481,7 +749,45 @@ impl PartialColumns<'_, '_> {
         let statement = cut(&deparse(&NodeEnum::SelectStmt(Box::new(outer)))?)?;
         let expected = self.columns.iter().map(|column| column.expected).collect();
         let limit = parameter_of(limit_count.as_deref());
-        Ok(Partial { select: cut(&select)?, expected, limit, statement })
+        Ok(Partial { collects, select: cut(&select)?, expected, limit, statement })
+    }
+
+    /// The query for these columns over a node's own rows.
+    fn base_query(&self, of: &Inner<'_>, columns: &[&str]) -> Result<String, Refusal> {
+        let bare = |with_clause, from_clause, where_clause| -> Result<String, Refusal> {
+            let mut tree = NodeEnum::SelectStmt(Box::new(SelectStmt {
+                target_list: vec![target("1")?],
+                with_clause,
+                from_clause,
+                where_clause,
+                limit_option: pg_query::protobuf::LimitOption::Default.into(),
+                op: of.select.op,
+                ..SelectStmt::default()
+            }));
+            leave_database_out(&mut tree);
+            deparse(&tree)
+        };
+        const ASKED: &str = "SELECT 1";
+        let from = bare(None, of.select.from_clause.clone(), of.select.where_clause.clone())?;
+        let from = from.strip_prefix(ASKED).unwrap_or_default();
+        let with = match &of.select.with_clause {
+            Some(with) => bare(Some(with.clone()), Vec::new(), None)?,
+            None => String::new(),
+        };
+        let with = with.strip_suffix(ASKED).unwrap_or_default();
+        // By their places: a constant could not stand there.
+        let places = (1..=self.groups.len()).chain(self.distinct.iter().copied());
+        let groups: Vec<_> = places.map(|place| place.to_string()).collect();
+        let by = match of.shape {
+            Shape::Groups if !groups.is_empty() => format!(" GROUP BY {}", groups.join(", ")),
+            Shape::Groups | Shape::Rows => String::new(),
+        };
+        let having = match self.conditions.is_empty() {
+            true => String::new(),
+            false => format!(" HAVING ({})", self.conditions.join(") AND (")),
+        };
+        let top = of.top.as_deref().unwrap_or_default();
+        Ok(format!("{with}SELECT {}{from}{by}{having}{top}", columns.join(", ")))
     }
 }
 
@@ -556,6 +862,32 @@ fn collates(node: &Node) -> bool {
     let mut found = matches!(of, NodeEnum::CollateClause(_));
     walk::read::children(of, &mut |child| found = found || collates(child));
     found
+}
+
+/// What the final query has of the client's as it is.
+fn final_clauses(select: &SelectStmt) -> SelectStmt {
+    SelectStmt {
+        distinct_clause: select.distinct_clause.clone(),
+        window_clause: select.window_clause.clone(),
+        sort_clause: select.sort_clause.clone(),
+        limit_offset: select.limit_offset.clone(),
+        limit_count: select.limit_count.clone(),
+        limit_option: select.limit_option,
+        op: select.op,
+        ..SelectStmt::default()
+    }
+}
+
+/// An output with this name.
+fn named(name: &str, value: Node) -> Node {
+    let (name, val) = (name.to_owned(), Some(Box::new(value)));
+    let target = ResTarget { name, val, ..ResTarget::default() };
+    Node { node: Some(NodeEnum::ResTarget(Box::new(target))) }
+}
+
+/// What stands for a column where expressions are compared.
+fn compared_name(column: ColumnId) -> String {
+    format!("tutti column {} of {}", column.column, column.item)
 }
 
 /// A column of the parts.

@@ -1,7 +1,7 @@
 //! Plans of queries.
 //!
-//! Owns: the order of preference (one node, scatter, aggregates or first rows of each node, gather) and the
-//! reasons given.
+//! Owns: the order of preference (one node, scatter, parts of each node, gather, with some tables brought to every node
+//! or without) and the reasons given.
 //! Never: rewrites anything (`gather.rs` does).
 //! Start reading at [`plan_select`].
 
@@ -15,7 +15,7 @@ use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{gather, partial, scatter, time_gaps, views};
+use super::{brought, gather, partial, scatter, time_gaps, views};
 use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -167,6 +167,7 @@ fn several_nodes(
             collects,
             statement,
             partial: None,
+            brought: Vec::new(),
             run_on: RunOn::EachNode,
             access,
             writes: None,
@@ -175,7 +176,10 @@ fn several_nodes(
     };
     let mut gather = gather_all(analysis, tree(), context)?;
     if !is_home && gather.access == Access::Read {
-        gather.partial = partial::of(&tree(), analysis, context)?.map(Box::new);
+        gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
+        if gather.partial.is_none() {
+            gather.brought = brought::ways(&tree(), analysis, context)?;
+        }
     }
     let why = match not_pinned(analysis) {
         Some(not_pinned) => format!("{not_pinned}; {obstacle}"),
@@ -215,6 +219,7 @@ fn gather_all(
         collects,
         statement,
         partial: None,
+        brought: Vec::new(),
         run_on: RunOn::One(node),
         access,
         writes: None,

@@ -37,19 +37,43 @@ pub(super) fn obstacle_before_grouping(analysis: &Analysis<'_>) -> Option<String
     if let Some(obstacle) = general_obstacle(analysis) {
         return Some(obstacle);
     }
+    match bases_before_grouping(analysis).iter().any(|bases| are_enough(analysis, bases)) {
+        true => None,
+        false => Some("no table's rows are apart from one node to another".to_owned()),
+    }
+}
+
+/// Sets of tables in whose rows, before they are grouped, the query is linear.
+fn bases_before_grouping(analysis: &Analysis<'_>) -> Vec<Vec<ItemId>> {
     let level = &analysis.queries[0];
     let linear = level.items.iter().filter(|item| analysis.items[**item].linear);
-    let mut choices = linear.flat_map(|&item| match analysis.items[item].source {
+    let choices = linear.flat_map(|&item| match analysis.items[item].source {
         Source::Table { spread: Whereabouts::Hash { .. } | Whereabouts::RoundRobin, .. } => {
             vec![vec![item]]
         }
         Source::Query(inner) => bases(analysis, inner),
         Source::Table { .. } | Source::Opaque => Vec::new(),
     });
-    match choices.any(|bases| are_enough(analysis, &bases)) {
-        true => None,
-        false => Some("no table's rows are apart from one node to another".to_owned()),
+    choices.collect()
+}
+
+/// Sets of tables of which every node would need all rows, for the others to be read where they are: one for each
+/// choice of the tables that stay.
+pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<ItemId>> {
+    if general_obstacle(analysis).is_some() {
+        return Vec::new();
     }
+    let mut all: Vec<Vec<ItemId>> = Vec::new();
+    for bases in bases_before_grouping(analysis) {
+        let facts = Facts::from_bases(analysis, &bases);
+        let is_elsewhere = |item: &ItemId| !bases.contains(item) && !facts.is_local(*item);
+        let elsewhere: Vec<_> =
+            analysis.distributed().map(|(item, ..)| item).filter(is_elsewhere).collect();
+        if !elsewhere.is_empty() && !all.contains(&elsewhere) {
+            all.push(elsewhere);
+        }
+    }
+    all
 }
 
 /// The same for UPDATE and DELETE of a distributed table.

@@ -55,7 +55,7 @@ pub(super) fn of(
 }
 
 /// How many rows are enough, as SQL; `None`: it is not known that less than all are.
-fn count(select: &SelectStmt) -> Result<Option<String>, Refusal> {
+pub(super) fn count(select: &SelectStmt) -> Result<Option<String>, Refusal> {
     let Some(count) = select.limit_count.as_deref() else { return Ok(None) };
     if select.limit_option() == LimitOption::WithTies {
         return Ok(None);
@@ -130,7 +130,7 @@ fn order(
 }
 
 /// The output that an entry of ORDER BY means by its number or name, if it means one; `None` where that is not known.
-fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s Node>> {
+pub(super) fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s Node>> {
     let targets = || {
         select.target_list.iter().map(|target| match &target.node {
             Some(NodeEnum::ResTarget(target)) => target.val.as_deref().map(|value| (target, value)),

@@ -218,7 +218,14 @@ impl<'a> Analyser<'a> {
             }
         }
         if let Some(quals) = &join.quals {
-            self.filter(quals, pinnable)?;
+            self.filter(quals, pinnable.clone())?;
+            // Of a condition that NULL meets, only where none of these rows was made of NULLs before.
+            let is_alone = pinnable.len() == 1;
+            let drops = |item: &ItemId| self.analysis.items[*item].linear || is_alone;
+            let dropped: Vec<_> = pinnable.filter(drops).collect();
+            if let Some(&level) = self.scopes.last() {
+                self.analysis.queries[level].join_conditions.push((quals, dropped));
+            }
         }
         let mut items = left;
         items.extend(right);

@@ -11,7 +11,7 @@ use pg_query::protobuf::{ColumnRef, FuncCall, Node};
 
 use crate::catalog::Column;
 use crate::planner::alike::Alike;
-use crate::planner::analysis::{Analysis, ColumnId, Query, Source};
+use crate::planner::analysis::{Analysis, ColumnId, NOWHERE, Query, Source};
 use crate::planner::context::Context;
 use crate::planner::functions::is_built_in;
 use crate::planner::gaps::expression;
@@ -80,11 +80,16 @@ pub(in crate::planner) struct PartialColumns<'p, 'a> {
     pub(in crate::planner) distinct: Vec<usize>,
     /// What groups must meet, as the client says it: nodes leave out the others, as PostgreSQL does.
     pub(in crate::planner) conditions: Vec<String>,
+    /// Any column of the rows may be one, not only what they are grouped by.
+    pub(in crate::planner) takes_columns: bool,
 }
 
 impl PartialColumns<'_, '_> {
     /// The one column that is meant.
     pub(in crate::planner) fn meaning(&self, reference: &ColumnRef) -> Option<ColumnId> {
+        if reference.location == NOWHERE {
+            return None;
+        }
         let mut uses = self.analysis.uses.iter().filter(|of| of.location == reference.location);
         let (found, None) = (uses.next()?, uses.next()) else { return None };
         Some(ColumnId { item: found.item, column: found.column? })
@@ -92,7 +97,11 @@ impl PartialColumns<'_, '_> {
 
     /// The column of a table that is meant, also through subqueries.
     pub(in crate::planner) fn base(&self, reference: &ColumnRef) -> Option<&Column> {
-        let meant = self.meaning(reference)?;
+        self.base_column(self.meaning(reference)?)
+    }
+
+    /// The same of a column of the query's.
+    pub(in crate::planner) fn base_column(&self, meant: ColumnId) -> Option<&Column> {
         let is_of_query = matches!(self.analysis.items[meant.item].source, Source::Query(_));
         let may_differ = |of: &Query<'_>| !of.merged_unlike.is_empty() || of.set.is_some();
         if is_of_query && self.analysis.queries.iter().any(may_differ) {

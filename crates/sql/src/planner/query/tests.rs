@@ -308,6 +308,10 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW(NULL, "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
               SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
+              or bring SELECT ROW(NULL, "b"."name")::pg_catalog.text FROM "public"."customers" AS "b" ("id", "name") from AllNodes
+                SELECT a.name, b.name FROM customers a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
+              or bring SELECT ROW(NULL, "a"."name")::pg_catalog.text FROM "public"."customers" AS "a" ("id", "name") from AllNodes
+                SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN customers b ON a.name = b.name
         "#]],
     );
     check(
@@ -405,6 +409,8 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW("t"."id", "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
+              or bring SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                SELECT * FROM customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
         "#]],
     );
     check(
