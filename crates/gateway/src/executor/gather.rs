@@ -11,7 +11,7 @@ use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, Brought, Collect, CollectFrom, Gather, Partial, Piece, RunOn, Template,
+    Access, Brought, Collect, CollectFrom, Gather, Indexed, Partial, Piece, RunOn, Template,
 };
 use tutti_sql::planner::{is_read_alike, refuse_types};
 use tutti_sql::statement;
@@ -23,6 +23,8 @@ use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 
+/// From how many bytes of rows on tables with indexes are made of them: that costs a few milliseconds.
+const TABLES_BYTES_MIN: usize = 64 << 10;
 /// Prefix of the settings that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
 
@@ -117,6 +119,15 @@ impl Executor<'_> {
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
         let collected = self.collect(&gather.collects, &times, call).await?;
+        if let (Some(indexed), RunOn::One(choice)) = (&gather.indexed, &gather.run_on)
+            && self.tx.transaction.is_of_one_read
+            && self.are_worth_tables(&collected)
+        {
+            let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
+            if let Some(text) = self.fill_tables(node, indexed, &collected, &times, call).await? {
+                return Ok((text, call.clone()));
+            }
+        }
         let is_settled = takes_no_parameters(&gather.statement)
             || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
         if is_settled {
@@ -126,6 +137,48 @@ impl Executor<'_> {
         let text = fill_template(&gather.statement, call, &times);
         let bytes_max = self.travelling_bytes_max();
         Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
+    }
+
+    fn are_worth_tables(&self, collected: &[Bytes]) -> bool {
+        let bytes_min = match self.tx.registry.cluster.config.switches.any_way {
+            true => 0,
+            false => TABLES_BYTES_MIN,
+        };
+        bytes_min <= collected.iter().map(Bytes::len).sum()
+    }
+
+    /// Puts the rows into temporary tables of the transaction's on `node`, and returns the statement over them; `None`
+    /// if the session may have none.
+    async fn fill_tables(
+        &mut self,
+        node: NodeId,
+        indexed: &Indexed,
+        collected: &[Bytes],
+        times: &Times,
+        call: &Call,
+    ) -> Result<Option<String>, Failure> {
+        // A trigger would take them for something of the client's.
+        const MAY: &str = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY') \
+             AND pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off' \
+             AND NOT EXISTS (SELECT FROM pg_catalog.pg_event_trigger \
+                 WHERE evtenabled OPERATOR(pg_catalog.<>) 'D')";
+        let may = self.internal_rows(node, Access::Read, MAY, &Call::Simple).await?;
+        if may.first().and_then(|row| row.first()?.as_deref()) != Some(b"t") {
+            return Ok(None);
+        }
+        let bytes_max = self.travelling_bytes_max();
+        // Nothing that lasts is committed.
+        let sql = "SET LOCAL synchronous_commit = off";
+        self.internal_rows(node, Access::Read, sql, &Call::Simple).await?;
+        for (create, rows) in indexed.creates.iter().zip(collected) {
+            let call = Call::Simple.carrying(Rows::Everywhere(vec![rows.clone()]), bytes_max)?;
+            let sql = fill_template(create, &Call::Simple, times);
+            self.internal_rows(node, Access::Read, &sql, &call).await?;
+        }
+        for sql in &indexed.prepare {
+            self.internal_rows(node, Access::Read, sql, &Call::Simple).await?;
+        }
+        Ok(Some(fill_template(&indexed.statement, call, times)))
     }
 
     /// The final statement over what each node has aggregated, and the call that has the values; `None` if these may
@@ -155,7 +208,7 @@ impl Executor<'_> {
                 self.internal_rows_of_each(&texts, Access::Read, &call).await?
             }
         };
-        if said.iter().all(Vec::is_empty) {
+        if said.iter().all(Vec::is_empty) && !partial.are_plain {
             // Nothing says of which types they would be.
             return Ok(None);
         }

@@ -519,6 +519,7 @@ impl TransactionContext {
             return false;
         }
         self.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
+        self.transaction.is_of_one_read = true;
         true
     }
 

@@ -196,6 +196,8 @@ pub struct Transaction {
     /// The relations of a READ COMMITTED statement that has this transaction to itself, so that all it
     /// reads is as of one time: its snapshot must not be older than the locks that it takes.
     pub at_one_moment: Option<Arc<[u32]>>,
+    /// It is a READ COMMITTED statement's that only reads, and ends with it.
+    pub is_of_one_read: bool,
     /// How many savepoints it has named for nodes.
     savepoints: u32,
     /// A node lost its part: not even ROLLBACK TO helps.

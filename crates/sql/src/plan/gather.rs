@@ -91,12 +91,25 @@ pub struct Gather {
     /// Other ways to the same answer, for which some tables are brought to every node and the others stay where they
     /// are. Which way moves the fewest rows is known when it is run.
     pub brought: Vec<Brought>,
+    /// The final statement over temporary tables with indexes, where it may look up rows again and again.
+    pub indexed: Option<Box<Indexed>>,
     /// Where the final statement runs.
     pub run_on: RunOn,
     /// What the final statement does.
     pub access: Access,
     /// The distributed or home table that it writes: its OID on node 1.
     pub writes: Option<u32>,
+}
+
+/// A final statement that finds the collected rows in temporary tables of its transaction's.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Indexed {
+    /// For each of [`Gather::collects`] what makes its table. Gap 0: its rows.
+    pub creates: Vec<Template>,
+    /// Their indexes and statistics.
+    pub prepare: Vec<String>,
+    /// The final statement.
+    pub statement: Template,
 }
 
 /// How to answer once some tables are on every node.
@@ -133,6 +146,8 @@ pub struct Partial {
     pub select: Template,
     /// Per value, the type that it must have, if not any.
     pub expected: Vec<Option<u32>>,
+    /// None of them is an array: where there are no values, none need say so.
+    pub are_plain: bool,
     /// The parameter, counted from 0, that is its LIMIT: where it is 0, nothing is to be computed.
     pub limit: Option<u16>,
     /// The final statement: [`Piece::Rows`] are those of `collects`, which may be none here, and behind them the

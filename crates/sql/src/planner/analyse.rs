@@ -91,6 +91,17 @@ fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef
     }
 }
 
+/// Whether an output is `*` or `t.*`.
+fn is_star(target: &Node) -> bool {
+    match &target.node {
+        Some(NodeEnum::ResTarget(target)) => {
+            let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+            matches!(value, Some(NodeEnum::ColumnRef(of)) if syntax::is_star(of))
+        }
+        _ => false,
+    }
+}
+
 /// The name that an expression is nothing but.
 fn bare_name(node: &Node) -> Option<&str> {
     match node.node.as_ref()? {
@@ -135,6 +146,8 @@ pub(super) struct Analyser<'a> {
     in_aggregate: bool,
     /// Query levels whose FROM and WHERE are being read.
     filtering: Vec<QueryId>,
+    /// The next SELECT is an EXISTS's.
+    skips_stars: bool,
 }
 
 impl<'a> Analyser<'a> {
@@ -146,6 +159,7 @@ impl<'a> Analyser<'a> {
             ctes: Vec::new(),
             in_aggregate: false,
             filtering: Vec::new(),
+            skips_stars: false,
         }
     }
 
@@ -311,6 +325,7 @@ impl<'a> Analyser<'a> {
 
     /// A SELECT with everything around it.
     pub(super) fn query(&mut self, select: &'a SelectStmt) -> Result<QueryId, Refusal> {
+        let skips_stars = std::mem::take(&mut self.skips_stars);
         let (query, hidden) = self.open(select.with_clause.as_ref())?;
         if let (Some(left), Some(right)) = (&select.larg, &select.rarg) {
             // The parts of a set operation do not see its level, which has no tables.
@@ -323,7 +338,7 @@ impl<'a> Analyser<'a> {
                 self.analysis.queries[part].references += 1;
             }
             let outputs = self.analysis.queries[left].outputs.as_ref().map(|outputs| {
-                outputs.iter().map(|output| Output { name: output.name, column: None }).collect()
+                outputs.iter().map(|output| Output { column: None, value: None, ..*output }).collect()
             });
             let of = &mut self.analysis.queries[query];
             of.set = Some(set);
@@ -331,7 +346,7 @@ impl<'a> Analyser<'a> {
             // ORDER BY of a set operation names its outputs, which have no columns to look up.
             of.names_unknown = true;
         } else if select.values_lists.is_empty() {
-            self.select(select, query)?;
+            self.select(select, query, skips_stars)?;
         } else {
             self.expressions(&select.values_lists)?;
             let width = match select.values_lists.first().and_then(|node| node.node.as_ref()) {
@@ -339,7 +354,7 @@ impl<'a> Analyser<'a> {
                 _ => 0,
             };
             let name =
-                |index: usize| VALUES_NAMES.get(index).map(|name| Output { name, column: None });
+                |index: usize| VALUES_NAMES.get(index).map(|name| Output { name, column: None, value: None });
             self.analysis.queries[query].outputs = (0..width).map(name).collect();
         }
         self.sorted(&select.sort_clause, select)?;
@@ -360,12 +375,20 @@ impl<'a> Analyser<'a> {
     }
 
     /// FROM, WHERE, GROUP BY, HAVING, WINDOW, DISTINCT and the outputs.
-    fn select(&mut self, select: &'a SelectStmt, query: QueryId) -> Result<(), Refusal> {
+    fn select(
+        &mut self,
+        select: &'a SelectStmt,
+        query: QueryId,
+        skips_stars: bool,
+    ) -> Result<(), Refusal> {
         self.filtering.push(query);
         self.add_from_list(&select.from_clause)?;
         self.where_clause(select.where_clause.as_deref(), query)?;
         self.filtering.pop();
-        self.expressions(&select.target_list)?;
+        let skips_stars = skips_stars && select.distinct_clause.is_empty();
+        for target in select.target_list.iter().filter(|it| !skips_stars || !is_star(it)) {
+            self.expression(target)?;
+        }
         for node in &select.group_clause {
             // A column comes before an output of its name.
             let means_output = bare_name(node).is_some_and(|name| {
@@ -408,13 +431,6 @@ impl<'a> Analyser<'a> {
         }
         let has_distinct_on = !on.is_empty();
         // The outputs of the statement itself are only needed to see what DISTINCT ranges over, and what stars mean.
-        let is_star = |target: &Node| match &target.node {
-            Some(NodeEnum::ResTarget(target)) => {
-                let value = target.val.as_ref().and_then(|value| value.node.as_ref());
-                matches!(value, Some(NodeEnum::ColumnRef(of)) if syntax::is_star(of))
-            }
-            _ => false,
-        };
         let has_star = || select.target_list.iter().any(is_star);
         let outputs = if query != 0 || !select.distinct_clause.is_empty() || has_star() {
             self.outputs(&select.target_list, query)

@@ -115,6 +115,8 @@ pub(super) struct Output<'a> {
     pub(super) name: &'a str,
     /// The column that it is, if it is nothing but one.
     pub(super) column: Option<ColumnId>,
+    /// The expression that it is, if it is written.
+    pub(super) value: Option<&'a Node>,
 }
 
 /// A set operation's parts.

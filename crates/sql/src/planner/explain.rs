@@ -141,6 +141,10 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         lines.push(collect_line(collect));
     }
     lines.push(format!("  Finally: {}", gather.statement));
+    if let Some(indexed) = &gather.indexed {
+        lines.push(format!("  Or, of many rows, over temporary tables: {}", indexed.statement));
+        lines.push(format!("    with {}", indexed.prepare.join("; ")));
+    }
     for way in &gather.brought {
         lines.push("  Or, if fewer rows travel so, with some tables brought to every node:".to_owned());
         let mut of_way: Vec<_> = way.collects().iter().map(collect_line).collect();

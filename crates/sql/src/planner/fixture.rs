@@ -385,6 +385,13 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
     }
     writeln!(out, "{pad}  {}", gather.statement).unwrap();
+    if let Some(indexed) = &gather.indexed {
+        for create in &indexed.creates {
+            writeln!(out, "{pad}  or {create}").unwrap();
+        }
+        writeln!(out, "{pad}    {}", indexed.prepare.join("; ")).unwrap();
+        writeln!(out, "{pad}    {}", indexed.statement).unwrap();
+    }
     for way in &gather.brought {
         for collect in way.collects() {
             writeln!(out, "{pad}  or bring {} from {:?}", collect.select, collect.from).unwrap();

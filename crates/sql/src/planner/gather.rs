@@ -87,7 +87,7 @@ pub(super) fn build(
         TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
         tree = node.node.expect("it was put there");
     }
-    put_rows(&mut tree, analysis, order, &tables)?;
+    put_rows(&mut tree, analysis, order, &tables, Form::Rows)?;
     let text = deparse(&tree)?;
     let template = cut(&text)?;
     let gaps = template.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count();
@@ -114,8 +114,49 @@ pub(super) fn bring(
         .iter()
         .map(|table| collect(table, analysis, &facts, &all, order.literal_time, context))
         .collect::<Result<Vec<_>, _>>()?;
-    put_rows(tree, analysis, order, &tables)?;
+    put_rows(tree, analysis, order, &tables, Form::Rows)?;
     Ok(collects)
+}
+
+/// How a final statement has collected rows.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Form {
+    /// In a gap, see [`rows_of_literal`].
+    Rows,
+    /// In a temporary table, see [`temporary_name`].
+    Tables,
+}
+
+/// What the temporary table is called that has the rows of the collect with this index.
+pub(super) fn temporary_name(index: usize) -> String {
+    format!("pg_temp.tutti_rows_{index}")
+}
+
+/// A table of which rows are collected, and where it is mentioned.
+pub(super) struct Collected<'a> {
+    pub(super) relation: &'a Arc<Relation>,
+    pub(super) items: Vec<ItemId>,
+    /// Of its columns, which the statement can possibly look at.
+    pub(super) needed: Vec<bool>,
+}
+
+/// The tables of [`build`]'s collects, in their order.
+pub(super) fn collected<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Collected<'a>> {
+    let with_columns = |table: Table<'a>| Collected {
+        needed: needed_columns(&table, analysis),
+        relation: table.relation,
+        items: table.items,
+    };
+    tables(analysis, order).into_iter().map(with_columns).collect()
+}
+
+/// The final statement's tree, with the rows in this form. `tree` has the locations of `analysis`.
+pub(super) fn with_tables(
+    tree: &mut NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+) -> Result<(), Refusal> {
+    put_rows(tree, analysis, order, &tables(analysis, order), Form::Tables)
 }
 
 fn put_rows(
@@ -123,11 +164,12 @@ fn put_rows(
     analysis: &Analysis<'_>,
     order: &Order<'_>,
     tables: &[Table<'_>],
+    form: Form,
 ) -> Result<(), Refusal> {
     let references = References::of(tree);
     let renamed = renamed(order.collect, &references, analysis)?;
     let outputs_meant = references.into_outputs_meant();
-    Rewriter { analysis, tables, renamed, outputs_meant, order }.rewrite(tree)
+    Rewriter { analysis, tables, renamed, outputs_meant, order, form }.rewrite(tree)
 }
 
 fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), Refusal> {
@@ -409,6 +451,7 @@ struct Rewriter<'r, 'a> {
     renamed: BTreeMap<ItemId, String>,
     outputs_meant: Vec<i32>,
     order: &'r Order<'r>,
+    form: Form,
 }
 
 impl Rewriter<'_, '_> {
@@ -495,7 +538,10 @@ impl Rewriter<'_, '_> {
         let Some((index, table, item)) = found else { return Ok(None) };
         let alias = quote_identifier(self.name_of(item));
         let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
-        let rows = rows_of_literal(table.relation, &gap(index));
+        let rows = match self.form {
+            Form::Rows => rows_of_literal(table.relation, &gap(index)),
+            Form::Tables => temporary_name(index),
+        };
         let select = parse_select(&format!("SELECT FROM {rows} AS {alias}{columns}"))?;
         Ok(select.from_clause.into_iter().next())
     }

@@ -31,6 +31,7 @@ mod functions;
 mod gaps;
 mod gather;
 mod holes;
+mod indexed;
 mod insert;
 mod known_views;
 mod locality;

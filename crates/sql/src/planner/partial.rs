@@ -403,7 +403,7 @@ impl<'a> PartialColumns<'_, 'a> {
         let declared = (of.type_modifier != -1).then(|| of.declared_type.clone());
         let reference = reference_to(&[self.analysis.items[column.item].name, name]);
         let compared = deparse_expression(&reference_to(&[&compared_name(column)]))?;
-        self.push_group(&reference, compared, declared).map(Some)
+        self.push_group(&reference, compared, declared, true).map(Some)
     }
 
     /// Groups by what a grouped primary key determines, where it is mentioned: that makes no other groups.
@@ -489,7 +489,7 @@ impl<'a> PartialColumns<'_, 'a> {
         {
             return Ok(None);
         }
-        self.push_group(group, compared, declared).map(Some)
+        self.push_group(group, compared, declared, false).map(Some)
     }
 
     fn push_group(
@@ -497,6 +497,7 @@ impl<'a> PartialColumns<'_, 'a> {
         group: &Node,
         compared: String,
         declared: Option<String>,
+        is_plain: bool,
     ) -> Result<usize, Refusal> {
         if let Some(known) = self.groups.iter().position(|known| *known == compared) {
             return Ok(known);
@@ -505,8 +506,8 @@ impl<'a> PartialColumns<'_, 'a> {
         self.declared.push(declared);
         let kind = group.node.as_ref().map(std::mem::discriminant);
         self.kinds.extend(kind.map(|kind| (kind, size(group))));
-        let text = on_node(group)?;
-        self.columns.push(PartialColumn { text, expected: None });
+        let (text, is_plain) = (on_node(group)?, is_plain || self.is_plain(group));
+        self.columns.push(PartialColumn { text, expected: None, is_plain });
         Ok(self.groups.len() - 1)
     }
 
@@ -520,7 +521,9 @@ impl<'a> PartialColumns<'_, 'a> {
                 {
                     return None;
                 }
-                let column = self.base(reference)?;
+                let Some(column) = self.base(reference) else {
+                    return self.declared(self.written_in_query(reference)?);
+                };
                 Some((column.type_modifier != -1).then(|| column.declared_type.clone()))
             }
             // These have no length or precision.
@@ -748,8 +751,9 @@ impl<'a> PartialColumns<'_, 'a> {
         outer.from_clause = frame.from_clause;
         let statement = cut(&deparse(&NodeEnum::SelectStmt(Box::new(outer)))?)?;
         let expected = self.columns.iter().map(|column| column.expected).collect();
-        let limit = parameter_of(limit_count.as_deref());
-        Ok(Partial { collects, select: cut(&select)?, expected, limit, statement })
+        let are_plain = self.columns.iter().all(|column| column.is_plain);
+        let (select, limit) = (cut(&select)?, parameter_of(limit_count.as_deref()));
+        Ok(Partial { collects, select, expected, are_plain, limit, statement })
     }
 
     /// The query for these columns over a node's own rows.

@@ -15,7 +15,7 @@ use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{brought, gather, partial, scatter, time_gaps, views};
+use super::{brought, gather, indexed, partial, scatter, time_gaps, views};
 use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -168,6 +168,7 @@ fn several_nodes(
             statement,
             partial: None,
             brought: Vec::new(),
+            indexed: None,
             run_on: RunOn::EachNode,
             access,
             writes: None,
@@ -175,6 +176,9 @@ fn several_nodes(
         return Ok(Planned::new(DataPlan::Gather(gather), why));
     };
     let mut gather = gather_all(analysis, tree(), context)?;
+    if gather.access == Access::Read && analysis.locked.is_empty() {
+        gather.indexed = indexed::of(tree(), analysis, context)?.map(Box::new);
+    }
     if !is_home && gather.access == Access::Read {
         gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
         if gather.partial.is_none() {
@@ -220,6 +224,7 @@ fn gather_all(
         statement,
         partial: None,
         brought: Vec::new(),
+            indexed: None,
         run_on: RunOn::One(node),
         access,
         writes: None,

@@ -4,7 +4,7 @@
 //! Start reading at [`Analyser::expression`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, FuncCall, Node, SubLink};
+use pg_query::protobuf::{ColumnRef, FuncCall, Node, SubLink, SubLinkType};
 
 use super::Analyser;
 use crate::planner::analysis::{ColumnId, ColumnUse, ItemId, Output, QueryId};
@@ -24,7 +24,8 @@ impl<'a> Analyser<'a> {
         let mut outputs = Vec::with_capacity(targets.len());
         for target in targets {
             let Some(NodeEnum::ResTarget(target)) = &target.node else { return None };
-            let value = target.val.as_ref()?.node.as_ref()?;
+            let written = target.val.as_deref()?;
+            let value = written.node.as_ref()?;
             if let NodeEnum::ColumnRef(reference) = value {
                 match self.analysis.meaning(reference, &self.scopes) {
                     Meaning::Star(_) => {
@@ -47,7 +48,7 @@ impl<'a> Analyser<'a> {
                     Meaning::Column(column) => {
                         let name = reference.fields.last().and_then(string)?;
                         let name = if target.name.is_empty() { name } else { &target.name };
-                        outputs.push(Output { name, column: Some(column) });
+                        outputs.push(Output { name, column: Some(column), value: Some(written) });
                         continue;
                     }
                     Meaning::Unknown if is_star(reference) => return None,
@@ -58,7 +59,7 @@ impl<'a> Analyser<'a> {
                 "" => output_names::figure(value),
                 name => name,
             };
-            outputs.push(Output { name, column: None });
+            outputs.push(Output { name, column: None, value: Some(written) });
         }
         Some(outputs)
     }
@@ -67,7 +68,7 @@ impl<'a> Analyser<'a> {
         for column in 0..self.analysis.width(item)? {
             let name = self.analysis.column_name(item, column)?;
             let column = Some(ColumnId { item, column });
-            outputs.push(Output { name, column });
+            outputs.push(Output { name, column, value: None });
         }
         Some(())
     }
@@ -122,6 +123,8 @@ impl<'a> Analyser<'a> {
         if let Some(test) = &link.testexpr {
             self.expression(test)?;
         }
+        // What an EXISTS says that it selects is not computed.
+        self.skips_stars = link.sub_link_type() == SubLinkType::ExistsSublink;
         if let Some(subselect) = &link.subselect {
             self.expression(subselect)?;
         }

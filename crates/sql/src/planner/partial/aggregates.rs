@@ -15,6 +15,7 @@ use crate::planner::analysis::{Analysis, ColumnId, NOWHERE, Query, Source};
 use crate::planner::context::Context;
 use crate::planner::functions::is_built_in;
 use crate::planner::gaps::expression;
+use crate::planner::gather::is_read_alike;
 use crate::planner::own_rows::leave_database_out;
 use crate::planner::sql_text::deparse_expression;
 use crate::planner::syntax::{name_of, string};
@@ -62,6 +63,8 @@ pub(in crate::planner) struct PartialColumn {
     pub(in crate::planner) text: String,
     /// The type that it must have, if only with one the parts can be put together.
     pub(in crate::planner) expected: Option<u32>,
+    /// It is known to be no array.
+    pub(in crate::planner) is_plain: bool,
 }
 
 pub(in crate::planner) struct PartialColumns<'p, 'a> {
@@ -84,7 +87,7 @@ pub(in crate::planner) struct PartialColumns<'p, 'a> {
     pub(in crate::planner) takes_columns: bool,
 }
 
-impl PartialColumns<'_, '_> {
+impl<'a> PartialColumns<'_, 'a> {
     /// The one column that is meant.
     pub(in crate::planner) fn meaning(&self, reference: &ColumnRef) -> Option<ColumnId> {
         if reference.location == NOWHERE {
@@ -103,13 +106,27 @@ impl PartialColumns<'_, '_> {
     /// The same of a column of the query's.
     pub(in crate::planner) fn base_column(&self, meant: ColumnId) -> Option<&Column> {
         let is_of_query = matches!(self.analysis.items[meant.item].source, Source::Query(_));
-        let may_differ = |of: &Query<'_>| !of.merged_unlike.is_empty() || of.set.is_some();
-        if is_of_query && self.analysis.queries.iter().any(may_differ) {
-            // What a query calls so may be of another type.
+        if is_of_query && self.may_differ_in_queries() {
             return None;
         }
         let (relation, column) = self.analysis.base(meant)?;
         relation.columns.get(column)
+    }
+
+    /// Whether what a query calls by a column's name may be of another type than that column.
+    fn may_differ_in_queries(&self) -> bool {
+        let may_differ = |of: &Query<'_>| !of.merged_unlike.is_empty() || of.set.is_some();
+        self.analysis.queries.iter().any(may_differ)
+    }
+
+    /// The expression that a subquery has for the column that is meant.
+    pub(in crate::planner) fn written_in_query(&self, reference: &ColumnRef) -> Option<&'a Node> {
+        let meant = self.meaning(reference)?;
+        let Source::Query(query) = self.analysis.items[meant.item].source else { return None };
+        if self.may_differ_in_queries() {
+            return None;
+        }
+        self.analysis.queries[query].outputs.as_ref()?.get(meant.column)?.value
     }
 
     /// What stands for an aggregate in the final query; `None` if its parts cannot be put together.
@@ -136,8 +153,10 @@ impl PartialColumns<'_, '_> {
         let text = match putting {
             Putting::Same => {
                 // The distinct ones have the same least and greatest, and are all true if all are.
+                let is_plain = call.args.iter().all(|argument| self.is_plain(argument));
                 let call = FuncCall { agg_distinct: false, ..call.clone() };
                 let part = self.part(on_node(&called(call))?, None);
+                self.note_plain(&part, is_plain);
                 format!("pg_catalog.{name}({part})")
             }
             _ if call.agg_distinct => {
@@ -218,7 +237,9 @@ impl PartialColumns<'_, '_> {
             Some(filter) => format!("CASE WHEN {} THEN {value} END", on_node(filter)?),
             None => value,
         };
+        let is_plain = self.is_plain(argument);
         let column = self.part(text, expected);
+        self.note_plain(&column, is_plain);
         let place = column.strip_prefix("tutti_f.c").and_then(|place| place.parse().ok());
         self.distinct.extend(place.filter(|place| !self.distinct.contains(place)));
         Ok(Some(format!("pg_catalog.{name}(DISTINCT {column})")))
@@ -229,12 +250,33 @@ impl PartialColumns<'_, '_> {
         let found = self.columns.iter().skip(self.groups.len()).position(|it| it.text == text);
         let place = found.map_or_else(
             || {
-                self.columns.push(PartialColumn { text, expected });
+                let is_plain = expected.is_some();
+                self.columns.push(PartialColumn { text, expected, is_plain });
                 self.columns.len()
             },
             |found| self.groups.len() + found + 1,
         );
         format!("tutti_f.c{place}")
+    }
+
+    /// Whether an expression's values are known to be no arrays.
+    pub(in crate::planner) fn is_plain(&self, node: &Node) -> bool {
+        let of_column = match &node.node {
+            Some(NodeEnum::ColumnRef(reference)) => self.base(reference),
+            _ => None,
+        };
+        of_column.map_or_else(
+            || self.number_type(node).is_some(),
+            |column| is_read_alike(column.type_oid),
+        )
+    }
+
+    /// What is known of the column that [`Self::part`] has called so.
+    fn note_plain(&mut self, column: &str, is_plain: bool) {
+        let place = column.strip_prefix("tutti_f.c").and_then(|place| place.parse::<usize>().ok());
+        if let Some(column) = place.and_then(|place| self.columns.get_mut(place - 1)) {
+            column.is_plain |= is_plain;
+        }
     }
 
     /// The type of a sum's argument, where it is a number: an integer, numeric, or a float, whose sum depends on its order.
@@ -243,8 +285,13 @@ impl PartialColumns<'_, '_> {
         let is_number = |oid: &u32| [INT2, INT4, INT8, NUMERIC, FLOAT4, FLOAT8].contains(oid);
         match node.node.as_ref()? {
             NodeEnum::ColumnRef(reference) => {
-                self.base(reference).map(|it| it.type_oid).filter(is_number)
+                match (self.base(reference), self.written_in_query(reference)) {
+                    (Some(column), _) => Some(column.type_oid).filter(is_number),
+                    (None, Some(value)) => self.number_type(value),
+                    (None, None) => None,
+                }
             }
+            NodeEnum::FuncCall(call) => self.type_of_aggregate(call),
             NodeEnum::AConst(constant) => match constant.val.as_ref()? {
                 Val::Ival(_) => Some(INT4),
                 Val::Fval(number) if number.fval.parse::<i64>().is_ok() => Some(INT8),
@@ -279,6 +326,30 @@ impl PartialColumns<'_, '_> {
                 let mut types = of.args.iter().map(|argument| self.number_type(argument));
                 let first = types.next()??;
                 types.try_fold(first, |found, next| wider(found, next?))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl PartialColumns<'_, '_> {
+    /// The type of an aggregate of numbers, in a subquery.
+    fn type_of_aggregate(&self, call: &FuncCall) -> Option<u32> {
+        let (schema, name) = name_of(call);
+        let is_plain = call.over.is_none() && is_built_in(schema, name, self.context);
+        let is_users = self.context.catalog.functions.values().any(|of| of.contains_key(name));
+        (is_plain && !is_users).then_some(())?;
+        match name {
+            "count" => Some(INT8),
+            "sum" | "avg" | "min" | "max" => {
+                let of = self.summed(call)?;
+                Some(match (name, of) {
+                    ("min" | "max", of) => of,
+                    ("sum", INT2 | INT4) => INT8,
+                    ("sum", FLOAT4) => FLOAT4,
+                    (_, FLOAT4 | FLOAT8) => FLOAT8,
+                    _ => NUMERIC,
+                })
             }
             _ => None,
         }

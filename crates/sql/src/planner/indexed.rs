@@ -1,0 +1,109 @@
+//! Collected rows in temporary tables with indexes.
+//!
+//! Owns: for which queries that may be worth while and changes nothing, and the tables' definitions.
+//! Never: decides that they are made; that depends on how many rows there are, and on the transaction.
+//! Start reading at [`of`].
+//!
+//! A subquery that depends on the row around it is computed for each of these. PostgreSQL looks its rows up in an index;
+//! over rows that came as a parameter it would read all of them each time.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::Node;
+
+use super::analysis::{Analysis, Constraint, ItemId};
+use super::context::Context;
+use super::gaps::{cut, gap, gap_count};
+use super::gather::{Collected, Order, collected, rows_of_literal, temporary_name, with_tables};
+use super::sql_text::deparse;
+use super::time_gaps::TimeGaps;
+use super::time_gaps;
+use crate::catalog::quote_identifier;
+use crate::plan::{Indexed, Piece};
+use crate::refusal::Refusal;
+use crate::walk;
+
+/// The final statement over temporary tables; `None` where it would gain nothing, or might mean something else.
+///
+/// `tree` has the locations of `analysis`.
+pub(super) fn of(
+    mut tree: NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Option<Indexed>, Refusal> {
+    let collect: Vec<ItemId> = analysis.distributed().map(|(item, ..)| item).collect();
+    let order = Order { collect: &collect, literal_time: true };
+    let tables = collected(analysis, &order);
+    let means_the_same = !context.collects_replicated
+        && context.opaque.is_none()
+        && analysis.time_in_view.is_none()
+        && !analysis.loose_star
+        && analysis.loose_names.is_empty()
+        && tables.iter().all(|table| is_by_its_columns(table, analysis));
+    let columns: Vec<_> = tables.iter().map(|table| compared_columns(table, analysis)).collect();
+    if !has_subquery(&tree) || !means_the_same || columns.iter().all(Vec::is_empty) {
+        return Ok(None);
+    }
+    if analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis) {
+        let mut node = Node { node: Some(tree) };
+        TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
+        tree = node.node.expect("it was put there");
+    }
+    with_tables(&mut tree, analysis, &order)?;
+    let text = deparse(&tree)?;
+    let statement = cut(&text)?;
+    if statement.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count() != gap_count(&text)
+    {
+        return Ok(None);
+    }
+    let mut creates = Vec::new();
+    let mut prepare = Vec::new();
+    for (index, (table, compared)) in tables.iter().zip(columns).enumerate() {
+        let name = |column: usize| quote_identifier(&table.relation.columns[column].name);
+        let needed: Vec<_> =
+            (0..table.needed.len()).filter(|at| table.needed[*at]).map(name).collect();
+        creates.push(cut(&format!(
+            "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} AS tutti_f",
+            temporary_name(index),
+            needed.join(", "),
+            rows_of_literal(table.relation, &gap(0)),
+        ))?);
+        let temporary = temporary_name(index);
+        prepare.extend(
+            compared.into_iter().map(|column| format!("CREATE INDEX ON {temporary} ({})", name(column))),
+        );
+        prepare.push(format!("ANALYZE {temporary}"));
+    }
+    Ok(Some(Indexed { creates, prepare, statement }))
+}
+
+/// Whether all that is asked of a table are columns of it by their names: a table of these alone is as good.
+fn is_by_its_columns(table: &Collected<'_>, analysis: &Analysis<'_>) -> bool {
+    let is_whole = |item: &ItemId| {
+        let of = &analysis.items[*item];
+        of.alias.is_some_and(|alias| !alias.colnames.is_empty())
+            || analysis.uses.iter().any(|of| of.item == *item && of.column.is_none())
+    };
+    table.needed.iter().any(|needed| *needed) && !table.items.iter().any(is_whole)
+}
+
+/// The columns that are compared with those of other tables.
+fn compared_columns(table: &Collected<'_>, analysis: &Analysis<'_>) -> Vec<usize> {
+    let mut columns = Vec::new();
+    for constraint in &analysis.constraints {
+        let Constraint::Equal { left, right, .. } = constraint else { continue };
+        for side in [left, right] {
+            if table.items.contains(&side.item) && !columns.contains(&side.column) {
+                columns.push(side.column);
+            }
+        }
+    }
+    columns
+}
+
+fn has_subquery(tree: &NodeEnum) -> bool {
+    let mut found = matches!(tree, NodeEnum::SubLink(_));
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(has_subquery);
+    });
+    found
+}
