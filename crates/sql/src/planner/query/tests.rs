@@ -488,6 +488,70 @@ fn gather() {
     );
 }
 
+/// What each node says of its own rows, with some tables brought to it or without.
+#[test]
+fn parts() {
+    check(
+        "SELECT c.name, o.* FROM customers c JOIN orders o ON o.customer_id = c.id ORDER BY o.total DESC, 2 LIMIT 3 OFFSET 1",
+        expect![[r#"
+            gather on One(Any) Read
+              parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, CASE WHEN pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c2::pg_catalog.text ELSE tutti.value_output(tutti_f.c2) END, CASE WHEN pg_catalog.pg_typeof(tutti_f.c3)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c3::pg_catalog.text ELSE tutti.value_output(tutti_f.c3) END, CASE WHEN pg_catalog.pg_typeof(tutti_f.c4)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c4::pg_catalog.text ELSE tutti.value_output(tutti_f.c4) END, CASE WHEN pg_catalog.pg_typeof(tutti_f.c5)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c5::pg_catalog.text ELSE tutti.value_output(tutti_f.c5) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c3)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c4)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c5)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT c.name, o.id, o.customer_id, o.total, o.placed FROM customers c JOIN orders o ON o.customer_id = c.id) AS tutti_f (c1, c2, c3, c4, c5)
+              WITH tutti_z(c1, c2, c3, c4, c5) AS (SELECT c.name, o.id, o.customer_id, o.total, o.placed FROM customers c JOIN orders o ON o.customer_id = c.id LIMIT 0) SELECT tutti_f.c1 AS name, tutti_f.c2 AS id, tutti_f.c3 AS customer_id, tutti_f.c4 AS total, tutti_f.c5 AS placed FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 1>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c3) FROM tutti_z), <rows 2>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c4) FROM tutti_z), <rows 3>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c5) FROM tutti_z), <rows 4>)) ) tutti_f(c1, c2, c3, c4, c5) ORDER BY tutti_f.c4 DESC, 2 LIMIT 3 OFFSET 1
+        "#]],
+    );
+    check(
+        "SELECT c.id, upper(c.name) AS name, count(*) FROM customers c JOIN orders o ON o.customer_id = c.id GROUP BY c.id ORDER BY name",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW(NULL, "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT c.id, upper(c.name) AS name, count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.customer_id = c.id GROUP BY c.id ORDER BY name
+        "#]],
+    );
+    check(
+        "SELECT c.name, sum(o.total) AS s FROM customers c JOIN orders o ON o.id = c.id AND o.total > 3 GROUP BY c.name ORDER BY s",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+              SELECT c.name, sum(o.total) AS s FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY c.name ORDER BY s
+              or bring SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+                parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT c.name, sum(o.total) FROM customers c JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY 1) AS tutti_f (c1, c2)
+                WITH tutti_z(c1, c2) AS (SELECT c.name, sum(o.total) FROM customers c JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS name, pg_catalog.sum(tutti_f.c2) AS s FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 1>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 2>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 ORDER BY s
+              or bring SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+                parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT c.name, sum(o.total) FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN orders o ON o.id = c.id AND o.total > 3 GROUP BY 1) AS tutti_f (c1, c2)
+                WITH tutti_z(c1, c2) AS (SELECT c.name, sum(o.total) FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN orders o ON o.id = c.id AND o.total > 3 GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS name, pg_catalog.sum(tutti_f.c2) AS s FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 1>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 2>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 ORDER BY s
+        "#]],
+    );
+    check(
+        "SELECT c.name, o.total FROM customers c LEFT JOIN orders o ON o.id = c.id AND o.total > 3",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+              SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c LEFT JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id AND o.total > 3
+              or bring SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+                SELECT c.name, o.total FROM customers c LEFT JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3
+        "#]],
+    );
+    check(
+        "SELECT id FROM customers c WHERE EXISTS (SELECT * FROM orders o WHERE o.id = c.id) ORDER BY id",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("c"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+              SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 1>::public.orders[]) o WHERE o.id = c.id) ORDER BY id
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                CREATE INDEX ON pg_temp.tutti_rows_0 ("id"); ANALYZE pg_temp.tutti_rows_0; CREATE INDEX ON pg_temp.tutti_rows_1 ("id"); ANALYZE pg_temp.tutti_rows_1
+                SELECT id FROM pg_temp.tutti_rows_0 c WHERE EXISTS (SELECT * FROM pg_temp.tutti_rows_1 o WHERE o.id = c.id) ORDER BY id
+              or bring SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+                parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id)) AS tutti_f (c1)
+                WITH tutti_z(c1) AS (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id) LIMIT 0) SELECT tutti_f.c1 AS id FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 1>)) ) tutti_f(c1) ORDER BY id
+        "#]],
+    );
+}
+
 #[test]
 fn refused() {
     check(
