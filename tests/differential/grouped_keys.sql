@@ -45,3 +45,6 @@ SELECT c.id, max(o.region) AS c, upper(c.name) FROM status c JOIN ticket o ON o.
 SELECT c.*, rank() OVER (ORDER BY c.id) AS c FROM status c JOIN ticket o ON o.status_id = c.id GROUP BY c.id ORDER BY 1;
 SELECT t.id % 2, s.id, s.name, count(*) FROM status s JOIN ticket t ON t.status_id = s.id GROUP BY s.id, ROLLUP (t.id % 2) ORDER BY 2, 1;
 SELECT s.id, s.name, t.region, count(*) FROM status s JOIN ticket t ON t.status_id = s.id GROUP BY s.id, GROUPING SETS ((t.region), ()) ORDER BY 1, 3;
+SELECT o.id FROM orders o WHERE EXISTS (SELECT t.* FROM events t WHERE t.region = o.region GROUP BY t.id) ORDER BY id;
+SELECT o.id FROM orders o WHERE EXISTS (SELECT * FROM events t WHERE t.region = o.region GROUP BY t.id HAVING count(*) = 1) ORDER BY id;
+SELECT o.id, o.status, count(*), max(e.kind) FROM orders o JOIN events e ON e.region = o.region GROUP BY o.id ORDER BY o.status, o.id;

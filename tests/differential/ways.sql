@@ -115,3 +115,8 @@ SELECT wc.tags, wo.total FROM wc JOIN wo ON wo.c = wc.id WHERE wo.total < 0 ORDE
 SELECT a.id, b.id FROM wc a LEFT JOIN wo b ON b.c = a.id AND b.total > 20 AND a.region = 1 ORDER BY 1, 2 LIMIT 20;
 SELECT a.id, b.id, c.name FROM wc a LEFT JOIN wo b ON b.c = a.id JOIN wr c ON c.id = a.region AND b.state IS NULL ORDER BY 1, 2;
 SELECT a.id, b.id FROM wo b RIGHT JOIN wc a ON b.c = a.id AND b.total > 20 ORDER BY 1, 2 LIMIT 20;
+SELECT wc.id FROM wc WHERE EXISTS (SELECT * FROM wo WHERE wo.c = wc.region GROUP BY wo.id, wo.c, wo.total, wo.at, wo.state) ORDER BY id;
+SELECT current_schemas(true), pg_my_temp_schema();
+SELECT id, (SELECT sum(price) FROM wl WHERE p = 3) FROM wc WHERE id < 4 ORDER BY id;
+SELECT wo.id, s.x FROM wo JOIN (SELECT r.id, avg(r.id::float8 / 7) AS x FROM wr r GROUP BY r.id) s ON s.id = wo.c ORDER BY wo.id;
+SELECT id, ARRAY(SELECT r.id FROM wr r ORDER BY r.id) FROM wc WHERE id < 4 ORDER BY id;

@@ -31,3 +31,4 @@ mod scripts;
 mod transit;
 mod unseen;
 mod unseen_errors;
+mod ways;

@@ -157,6 +157,10 @@ impl Executor<'_> {
         times: &Times,
         call: &Call,
     ) -> Result<Option<String>, Failure> {
+        if self.tx.bindings.contains_key(&node) {
+            // The session keeps this connection, and would see its schema of temporary objects.
+            return Ok(None);
+        }
         // A trigger would take them for something of the client's.
         const MAY: &str = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'TEMPORARY') \
              AND pg_catalog.current_setting('transaction_read_only') OPERATOR(pg_catalog.=) 'off' \
@@ -166,6 +170,7 @@ impl Executor<'_> {
         if may.first().and_then(|row| row.first()?.as_deref()) != Some(b"t") {
             return Ok(None);
         }
+        self.tx.links.at(&node).has_had_tables = true;
         let bytes_max = self.travelling_bytes_max();
         // Nothing that lasts is committed.
         let sql = "SET LOCAL synchronous_commit = off";

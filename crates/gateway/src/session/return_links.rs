@@ -73,7 +73,8 @@ impl Session {
             link.residue.values |= is_behind;
             // Which names with a dot unseen code has set may be unknown.
             link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
-            if link.is_broken() || link.is_spoiled() || link.has_seen_parts {
+            let must_end = link.has_seen_parts || link.has_had_tables;
+            if link.is_broken() || link.is_spoiled() || must_end {
                 continue;
             }
             if !link.is_quiet() {

@@ -93,6 +93,8 @@ pub struct Link {
     /// Code there has seen a part of a table: the server may have kept what it computed from that in a
     /// plan, as the value of a function declared IMMUTABLE.
     pub has_seen_parts: bool,
+    /// Temporary tables of the gateway's own were made on it: its schema of temporary objects would be seen by others.
+    pub has_had_tables: bool,
     /// What its owner has left there beyond these.
     pub residue: Residue,
     /// A name with a dot has been set: the server never forgets such a name, and RESET leaves it an
@@ -136,6 +138,7 @@ impl Link {
             owner_lives: Weak::new(),
             state: Arc::default(),
             has_seen_parts: false,
+            has_had_tables: false,
             residue: Residue::default(),
             has_placeholders: false,
             own_oids: None,

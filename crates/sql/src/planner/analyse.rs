@@ -385,9 +385,15 @@ impl<'a> Analyser<'a> {
         self.add_from_list(&select.from_clause)?;
         self.where_clause(select.where_clause.as_deref(), query)?;
         self.filtering.pop();
-        let skips_stars = skips_stars && select.distinct_clause.is_empty();
-        for target in select.target_list.iter().filter(|it| !skips_stars || !is_star(it)) {
-            self.expression(target)?;
+        let skips_stars = skips_stars
+            && select.distinct_clause.is_empty()
+            && select.group_clause.is_empty()
+            && select.having_clause.is_none();
+        for target in &select.target_list {
+            match skips_stars && is_star(target) {
+                true => self.star_for_its_rights(target),
+                false => self.expression(target)?,
+            }
         }
         for node in &select.group_clause {
             // A column comes before an output of its name.

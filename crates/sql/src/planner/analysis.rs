@@ -274,6 +274,9 @@ pub(super) struct Analysis<'a> {
     pub(super) system_columns: Vec<ItemId>,
     /// Items whose rows are locked.
     pub(super) locked: Vec<ItemId>,
+    /// Items of which all columns are named where none is computed: the right to read them is needed, their values
+    /// are not.
+    pub(super) only_named: Vec<ItemId>,
     /// An aggregate in a subquery that belongs to a query around it.
     pub(super) outer_aggregate: bool,
     /// The cursor of WHERE CURRENT OF.

@@ -182,6 +182,21 @@ pub(super) fn is_orderless(name: &str) -> bool {
     ORDERLESS_AGGREGATES.contains(&name)
 }
 
+/// Whether an aggregate adds its input up: of floats in an order that shows.
+pub(super) fn adds_up(name: &str) -> bool {
+    const NAMES: [&str; 8] = [
+        "avg",
+        "stddev",
+        "stddev_pop",
+        "stddev_samp",
+        "sum",
+        "var_pop",
+        "var_samp",
+        "variance",
+    ];
+    NAMES.contains(&name)
+}
+
 /// How volatile an expression is, its subqueries included.
 pub(crate) fn volatility(expression: &Node, context: &Context<'_>) -> Volatility {
     let Some(node) = &expression.node else { return Volatility::Immutable };

@@ -308,7 +308,12 @@ fn collect(
             false => "NULL".to_owned(),
         })
         .collect();
-    let name = relation.sql_name();
+    // As who may read some columns only is refused `*`.
+    let is_named = table.items.iter().any(|item| analysis.only_named.contains(item));
+    let name = match is_named {
+        true => format!("(SELECT * FROM {})", relation.sql_name()),
+        false => relation.sql_name(),
+    };
     let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
     let select = format!(
         "SELECT {} FROM {name} AS {alias} ({}){condition}{}",

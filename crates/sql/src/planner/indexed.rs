@@ -68,9 +68,10 @@ pub(super) fn of(
             rows_of_literal(table.relation, &gap(0)),
         ))?);
         let temporary = temporary_name(index);
-        prepare.extend(
-            compared.into_iter().map(|column| format!("CREATE INDEX ON {temporary} ({})", name(column))),
-        );
+        prepare.extend(compared.into_iter().map(|column| {
+            let method = index_method(table.relation.columns[column].type_oid).unwrap_or_default();
+            format!("CREATE INDEX ON {temporary} USING {method} ({})", name(column))
+        }));
         prepare.push(format!("ANALYZE {temporary}"));
     }
     Ok(Some(Indexed { creates, prepare, statement }))
@@ -92,12 +93,31 @@ fn compared_columns(table: &Collected<'_>, analysis: &Analysis<'_>) -> Vec<usize
     for constraint in &analysis.constraints {
         let Constraint::Equal { left, right, .. } = constraint else { continue };
         for side in [left, right] {
-            if table.items.contains(&side.item) && !columns.contains(&side.column) {
+            if table.items.contains(&side.item)
+                && !columns.contains(&side.column)
+                && let Some(of) = table.relation.columns.get(side.column)
+                && !of.domain
+                && index_method(of.type_oid).is_some()
+            {
                 columns.push(side.column);
             }
         }
     }
     columns
+}
+
+/// The kind of index for a type that has one for any value.
+fn index_method(type_oid: u32) -> Option<&'static str> {
+    /// "char", int8, int2, int4, oid, macaddr, inet, date, time, timestamp, timestamptz, interval, timetz, uuid.
+    const SHORT: [u32; 14] =
+        [18, 20, 21, 23, 26, 829, 869, 1082, 1083, 1114, 1184, 1186, 1266, 2950];
+    /// bytea, text, bpchar, varchar, numeric: a tree has no room for a long one.
+    const OF_ANY_LENGTH: [u32; 5] = [17, 25, 1042, 1043, 1700];
+    match type_oid {
+        _ if SHORT.contains(&type_oid) => Some("btree"),
+        _ if OF_ANY_LENGTH.contains(&type_oid) => Some("hash"),
+        _ => None,
+    }
 }
 
 fn has_subquery(tree: &NodeEnum) -> bool {

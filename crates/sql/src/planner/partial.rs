@@ -117,11 +117,17 @@ pub(super) fn of(
     {
         return Ok(None);
     }
+    let groups = select.group_clause.len();
     let collects = match (&mut tree.node, brought) {
         (_, []) => Vec::new(),
         (Some(tree), collect) => {
             let order = Order { collect, literal_time: true };
-            gather::bring(tree, analysis, &order, context)?
+            let collects = gather::bring(tree, analysis, &order, context)?;
+            if let NodeEnum::SelectStmt(select) = tree {
+                // What a primary key determines beyond these is found below.
+                select.group_clause.truncate(groups);
+            }
+            collects
         }
         (None, _) => return Ok(None),
     };

@@ -125,10 +125,32 @@ impl<'a> Analyser<'a> {
         }
         // What an EXISTS says that it selects is not computed.
         self.skips_stars = link.sub_link_type() == SubLinkType::ExistsSublink;
-        if let Some(subselect) = &link.subselect {
-            self.expression(subselect)?;
+        let Some(subselect) = &link.subselect else { return Ok(()) };
+        match &subselect.node {
+            Some(NodeEnum::SelectStmt(select)) => {
+                let query = self.query(select)?;
+                let of = &mut self.analysis.queries[query];
+                of.references += 1;
+                of.unstable |= link.sub_link_type() == SubLinkType::ArraySublink;
+                Ok(())
+            }
+            _ => self.expression(subselect),
         }
-        Ok(())
+    }
+
+    /// `*` or `t.*` where it is not computed.
+    pub(in crate::planner) fn star_for_its_rights(&mut self, target: &'a Node) {
+        let Some(NodeEnum::ResTarget(target)) = &target.node else { return };
+        let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+        let Some(NodeEnum::ColumnRef(star)) = value else { return };
+        match self.analysis.meaning(star, &self.scopes) {
+            Meaning::Row(item) => self.analysis.only_named.push(item),
+            Meaning::Star(query) => {
+                let items = self.analysis.queries[query].items.clone();
+                self.analysis.only_named.extend(items);
+            }
+            Meaning::Column(_) | Meaning::System(_) | Meaning::Unknown => self.column_ref(star),
+        }
     }
 
     fn column_ref(&mut self, reference: &'a ColumnRef) {
@@ -200,6 +222,15 @@ impl<'a> Analyser<'a> {
         self.in_aggregate = was_in_aggregate;
         let used = &self.analysis.uses[used_before..];
         if is_aggregate
+            && let Some(level) = level
+            && functions::adds_up(name_of(call).1)
+            && (used.iter().any(|used| self.is_float(used))
+                || call.args.iter().any(may_make_float))
+        {
+            // Sums of floats depend on the order of the rows in their last digits.
+            self.analysis.queries[level].unstable = true;
+        }
+        if is_aggregate
             && !used.is_empty()
             && let Some(level) = level
             && !used.iter().any(|used| self.analysis.queries[level].items.contains(&used.item))
@@ -208,6 +239,36 @@ impl<'a> Analyser<'a> {
         }
         result
     }
+}
+
+impl Analyser<'_> {
+    /// Whether a float may be meant.
+    fn is_float(&self, used: &ColumnUse) -> bool {
+        const FLOATS: [u32; 2] = [700, 701];
+        let Some(column) = used.column else { return true };
+        let id = ColumnId { item: used.item, column };
+        match self.analysis.base(id).and_then(|(of, column)| of.columns.get(column)) {
+            Some(column) => FLOATS.contains(&column.type_oid) || column.domain,
+            None => true,
+        }
+    }
+}
+
+/// Whether a float may come of what is none: by a cast, or a function.
+fn may_make_float(node: &Node) -> bool {
+    const KEEP: [&str; 8] =
+        ["abs", "char_length", "extract", "length", "mod", "octet_length", "round", "trunc"];
+    let Some(of) = &node.node else { return false };
+    let mut found = match of {
+        NodeEnum::TypeCast(cast) => cast.type_name.as_ref().is_none_or(|name| {
+            let name = name.names.last().and_then(string).unwrap_or_default();
+            !["int2", "int4", "int8", "numeric"].contains(&name)
+        }),
+        NodeEnum::FuncCall(call) => !KEEP.contains(&name_of(call).1),
+        _ => false,
+    };
+    walk::read::children(of, &mut |child| found = found || may_make_float(child));
+    found
 }
 
 /// The arguments of a call, its ORDER BY, FILTER and OVER.

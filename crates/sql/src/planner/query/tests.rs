@@ -539,13 +539,13 @@ fn parts() {
         expect![[r#"
             gather on One(Any) Read
               SELECT ROW("c"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
-              SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 1>::public.orders[]) o WHERE o.id = c.id) ORDER BY id
               or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
               or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
-                CREATE INDEX ON pg_temp.tutti_rows_0 ("id"); ANALYZE pg_temp.tutti_rows_0; CREATE INDEX ON pg_temp.tutti_rows_1 ("id"); ANALYZE pg_temp.tutti_rows_1
+                CREATE INDEX ON pg_temp.tutti_rows_0 USING btree ("id"); ANALYZE pg_temp.tutti_rows_0; CREATE INDEX ON pg_temp.tutti_rows_1 USING btree ("id"); ANALYZE pg_temp.tutti_rows_1
                 SELECT id FROM pg_temp.tutti_rows_0 c WHERE EXISTS (SELECT * FROM pg_temp.tutti_rows_1 o WHERE o.id = c.id) ORDER BY id
-              or bring SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              or bring SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                 parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id)) AS tutti_f (c1)
                 WITH tutti_z(c1) AS (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id) LIMIT 0) SELECT tutti_f.c1 AS id FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 1>)) ) tutti_f(c1) ORDER BY id
         "#]],
