@@ -120,3 +120,12 @@ SELECT current_schemas(true), pg_my_temp_schema();
 SELECT id, (SELECT sum(price) FROM wl WHERE p = 3) FROM wc WHERE id < 4 ORDER BY id;
 SELECT wo.id, s.x FROM wo JOIN (SELECT r.id, avg(r.id::float8 / 7) AS x FROM wr r GROUP BY r.id) s ON s.id = wo.c ORDER BY wo.id;
 SELECT id, ARRAY(SELECT r.id FROM wr r ORDER BY r.id) FROM wc WHERE id < 4 ORDER BY id;
+SELECT 1 AS prio, wo.state, wo.id FROM wo JOIN wc ON wc.id = wo.c ORDER BY prio, wo.id LIMIT 3;
+SELECT 1 AS prio, wo.state, wo.id FROM wo ORDER BY prio, wo.id LIMIT 3;
+SELECT wo.state, wo.id, 1 AS one FROM wo ORDER BY one, wo.id DESC LIMIT 3;
+SELECT 'x'::text AS k, 1 AS prio, wo.state, wo.id FROM wo ORDER BY 2, wo.id LIMIT 3;
+SELECT 7 AS prio, wo.id FROM wo ORDER BY prio, wo.id LIMIT 3;
+SELECT 'x' AS kind, -1 AS less, NULL AS none, wo.id FROM wo JOIN wc ON wc.id = wo.c ORDER BY kind, less, none, wo.id DESC LIMIT 3;
+SELECT true AS yes, id FROM wc ORDER BY yes DESC, id LIMIT 5;
+-- bind: 3
+SELECT $1::int AS prio, wo.id FROM wo ORDER BY prio, wo.id LIMIT 3;

@@ -5,7 +5,7 @@
 
 use anyhow::{Result, ensure};
 use tutti_gateway::{Config, Switches};
-use tutti_tests::client::Client;
+use tutti_tests::client::{Client, Flight, Request, text_arguments};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
@@ -89,8 +89,9 @@ fn temporary_tables_of_the_gateway_are_seen_by_nobody() -> Result<()> {
     assert_eq!(client.value(DEPENDENT)?, "300 of n39");
     ensure!(schemas(&cluster)? != 0, "no temporary table was made");
     // A value of any length is found by its index.
-    let by_words = "SELECT count(*) FROM small s WHERE EXISTS (SELECT * FROM big b WHERE b.word = s.word AND b.id > s.id)";
-    assert_eq!(client.value(by_words)?, "29");
+    let by_words = "SELECT (SELECT count(*) FROM big b WHERE b.word = s.word) || ' of ' || s.word FROM small s \
+         ORDER BY s.id LIMIT 1 OFFSET 28";
+    assert_eq!(client.value(by_words)?, "400 of w29");
     for _ in 0..4 {
         let seen = "SELECT pg_my_temp_schema() || ' ' || array_to_string(current_schemas(true), ',')";
         assert_eq!(client.value(seen)?, "0 pg_catalog,public");
@@ -139,5 +140,25 @@ fn a_star_in_exists_needs_its_rights() -> Result<()> {
         ensure!(state.as_deref() == Some("42501"), "{star}\n{answer}");
     }
     run(&mut client, &["RESET ROLE"])?;
+    Ok(())
+}
+
+/// As many parameters as the protocol can count leave no room for rows beside them.
+#[test]
+fn all_parameters_may_be_used() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(&mut client, &TABLES)?;
+    let all: Vec<_> = (1..=u16::MAX).map(|number| Some(number.to_string())).collect();
+    let marks: Vec<_> = (1..=u16::MAX).map(|number| format!("${number}::int")).collect();
+    let sql = format!(
+        "SELECT b.id, s.name FROM small s JOIN big b ON s.id = b.s WHERE b.id IN ({})",
+        marks.join(", ")
+    );
+    let arguments = [text_arguments(&all)];
+    let request = Request { sql: &sql, arguments: &arguments, ..Request::default() };
+    let answer = client.extended(&request, Flight::OneFlight, b"")?;
+    ensure!(answer.error().is_none(), "{answer}");
+    assert_eq!(answer.texts().len(), 11_700);
     Ok(())
 }

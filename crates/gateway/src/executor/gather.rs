@@ -88,7 +88,9 @@ impl Executor<'_> {
             Some(_) => None,
             None => self.least_moving(gather, call).await?,
         };
-        if let Some(Brought::Rows { collects, statement }) = way {
+        if let Some(Brought::Rows { collects, statement }) = way
+            && call.can_carry(collects.len())
+        {
             let times = self.times_for(templates(collects, [statement])).await?;
             let rows = self.collect(collects, &times, call).await?;
             let text = fill_template(statement, call, &times);
@@ -172,9 +174,6 @@ impl Executor<'_> {
         }
         self.tx.links.at(&node).has_had_tables = true;
         let bytes_max = self.travelling_bytes_max();
-        // Nothing that lasts is committed.
-        let sql = "SET LOCAL synchronous_commit = off";
-        self.internal_rows(node, Access::Read, sql, &Call::Simple).await?;
         for (create, rows) in indexed.creates.iter().zip(collected) {
             let call = Call::Simple.carrying(Rows::Everywhere(vec![rows.clone()]), bytes_max)?;
             let sql = fill_template(create, &Call::Simple, times);
@@ -223,14 +222,17 @@ impl Executor<'_> {
             if types.last().and_then(|nulls| nulls.as_deref()) != Some(b"on") {
                 return Ok(None);
             }
-            for ((array, value), (oid, expected)) in
-                arrays.iter_mut().zip(values).zip(types.iter().zip(&partial.expected))
+            let mut types = types.iter();
+            for ((array, value), (is_asked, expected)) in
+                arrays.iter_mut().zip(values).zip(partial.asked_types.iter().zip(&partial.expected))
             {
-                let oid = oid.as_ref().and_then(|oid| std::str::from_utf8(oid).ok()?.parse().ok());
-                let may_travel = oid.is_some_and(|oid: u32| match expected {
-                    Some(expected) => oid == *expected,
-                    None => is_read_alike(oid),
-                });
+                let oid = if *is_asked { types.next() } else { None };
+                let oid = oid.and_then(|oid| std::str::from_utf8(oid.as_deref()?).ok()?.parse().ok());
+                let may_travel = !is_asked
+                    || oid.is_some_and(|oid: u32| match expected {
+                        Some(expected) => oid == *expected,
+                        None => is_read_alike(oid),
+                    });
                 if !may_travel {
                     return Ok(None);
                 }

@@ -141,11 +141,13 @@ impl Brought {
 pub struct Partial {
     /// What is brought to every node before.
     pub collects: Vec<Collect>,
-    /// What every node runs: values as texts that any session reads alike, then the OIDs of their types, then the
-    /// session's `array_nulls`. [`Piece::Rows`] are those of `collects`.
+    /// What every node runs: values as texts that any session reads alike, then the OIDs of those types that are asked
+    /// for, then the session's `array_nulls`. [`Piece::Rows`] are those of `collects`.
     pub select: Template,
     /// Per value, the type that it must have, if not any.
     pub expected: Vec<Option<u32>>,
+    /// Per value, whether its type is asked for: those of tables' own columns are known.
+    pub asked_types: Vec<bool>,
     /// None of them is an array: where there are no values, none need say so.
     pub are_plain: bool,
     /// The parameter, counted from 0, that is its LIMIT: where it is 0, nothing is to be computed.

@@ -252,6 +252,7 @@ pub(super) enum ModificationKind {
 
 /// Everything that was found out about a statement.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a finding of its own")]
 pub(super) struct Analysis<'a> {
     pub(super) items: Vec<Item<'a>>,
     pub(super) queries: Vec<Query<'a>>,
@@ -277,6 +278,8 @@ pub(super) struct Analysis<'a> {
     /// Items of which all columns are named where none is computed: the right to read them is needed, their values
     /// are not.
     pub(super) only_named: Vec<ItemId>,
+    /// A subquery is computed for each row around it.
+    pub(super) computes_by_row: bool,
     /// An aggregate in a subquery that belongs to a query around it.
     pub(super) outer_aggregate: bool,
     /// The cursor of WHERE CURRENT OF.

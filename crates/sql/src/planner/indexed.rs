@@ -20,7 +20,6 @@ use super::time_gaps;
 use crate::catalog::quote_identifier;
 use crate::plan::{Indexed, Piece};
 use crate::refusal::Refusal;
-use crate::walk;
 
 /// The final statement over temporary tables; `None` where it would gain nothing, or might mean something else.
 ///
@@ -35,12 +34,15 @@ pub(super) fn of(
     let tables = collected(analysis, &order);
     let means_the_same = !context.collects_replicated
         && context.opaque.is_none()
+        // What a node is asked to do is not part of a transaction that is thrown away.
+        && analysis.functions.home.is_none()
+        && analysis.functions.volatile.is_none()
         && analysis.time_in_view.is_none()
         && !analysis.loose_star
         && analysis.loose_names.is_empty()
         && tables.iter().all(|table| is_by_its_columns(table, analysis));
     let columns: Vec<_> = tables.iter().map(|table| compared_columns(table, analysis)).collect();
-    if !has_subquery(&tree) || !means_the_same || columns.iter().all(Vec::is_empty) {
+    if !analysis.computes_by_row || !means_the_same || columns.iter().all(Vec::is_empty) {
         return Ok(None);
     }
     if analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis) {
@@ -118,12 +120,4 @@ fn index_method(type_oid: u32) -> Option<&'static str> {
         _ if OF_ANY_LENGTH.contains(&type_oid) => Some("hash"),
         _ => None,
     }
-}
-
-fn has_subquery(tree: &NodeEnum) -> bool {
-    let mut found = matches!(tree, NodeEnum::SubLink(_));
-    walk::read::children(tree, &mut |child| {
-        found = found || child.node.as_ref().is_some_and(has_subquery);
-    });
-    found
 }

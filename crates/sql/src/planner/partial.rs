@@ -18,12 +18,13 @@ use super::alike::Alike;
 use super::analysis::{Analysis, ColumnId, ItemId, Source};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, parse_select};
-use super::gather::{Order, is_read_alike};
+use super::gather::{Order, is_read_alike, is_written_alike};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
 use super::time_gaps::TimeGaps;
 use super::{gather, output_names, printed, scatter, top_rows};
+use crate::catalog::Column;
 use crate::plan::{Collect, Partial};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -324,6 +325,7 @@ impl<'a> PartialColumns<'_, 'a> {
                 leave_database_out(node);
             }
         }
+        order.retain(top_rows::has_column);
         let bare = SelectStmt {
             sort_clause: order,
             limit_option: pg_query::protobuf::LimitOption::Default.into(),
@@ -402,14 +404,14 @@ impl<'a> PartialColumns<'_, 'a> {
         let Some(name) = self.analysis.column_name(column.item, column.column) else {
             return Ok(None);
         };
-        let Some(of) = self.base_column(column) else { return Ok(None) };
+        let Some(of) = self.base_column(column).cloned() else { return Ok(None) };
         if !is_read_alike(of.type_oid) {
             return Ok(None);
         }
         let declared = (of.type_modifier != -1).then(|| of.declared_type.clone());
         let reference = reference_to(&[self.analysis.items[column.item].name, name]);
         let compared = deparse_expression(&reference_to(&[&compared_name(column)]))?;
-        self.push_group(&reference, compared, declared, true).map(Some)
+        self.push_group(&reference, compared, declared, Some(&of)).map(Some)
     }
 
     /// Groups by what a grouped primary key determines, where it is mentioned: that makes no other groups.
@@ -480,7 +482,7 @@ impl<'a> PartialColumns<'_, 'a> {
             }
             _ => false,
         });
-        has_column(group) && compared.is_some() && outputs.count() < 2
+        top_rows::has_column(group) && compared.is_some() && outputs.count() < 2
     }
 
     /// Adds a group, unless it is known, and says which it is; `None`: its values may not travel.
@@ -495,7 +497,7 @@ impl<'a> PartialColumns<'_, 'a> {
         {
             return Ok(None);
         }
-        self.push_group(group, compared, declared, false).map(Some)
+        self.push_group(group, compared, declared, None).map(Some)
     }
 
     fn push_group(
@@ -503,7 +505,7 @@ impl<'a> PartialColumns<'_, 'a> {
         group: &Node,
         compared: String,
         declared: Option<String>,
-        is_plain: bool,
+        of_table: Option<&Column>,
     ) -> Result<usize, Refusal> {
         if let Some(known) = self.groups.iter().position(|known| *known == compared) {
             return Ok(known);
@@ -512,8 +514,13 @@ impl<'a> PartialColumns<'_, 'a> {
         self.declared.push(declared);
         let kind = group.node.as_ref().map(std::mem::discriminant);
         self.kinds.extend(kind.map(|kind| (kind, size(group))));
-        let (text, is_plain) = (on_node(group)?, is_plain || self.is_plain(group));
-        self.columns.push(PartialColumn { text, expected: None, is_plain });
+        let of_table = match (of_table, &group.node) {
+            (None, Some(NodeEnum::ColumnRef(reference))) => self.base(reference),
+            (of_table, _) => of_table,
+        };
+        let known = of_table.map(|column| (column.type_oid, column.type_name.clone()));
+        let (text, is_plain) = (on_node(group)?, known.is_some() || self.is_plain(group));
+        self.columns.push(PartialColumn { text, expected: None, is_plain, known });
         Ok(self.groups.len() - 1)
     }
 
@@ -582,6 +589,10 @@ impl<'a> PartialColumns<'_, 'a> {
                 let [name] = &reference.fields[..] else { return None };
                 let name = string(name)?;
                 let mut named = select.target_list.iter().filter(|target| match &target.node {
+                    Some(NodeEnum::ResTarget(target)) if target.name.is_empty() => {
+                        let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+                        value.is_some_and(|value| output_names::figure(value) == name)
+                    }
                     Some(NodeEnum::ResTarget(target)) => target.name == name,
                     _ => false,
                 });
@@ -728,19 +739,28 @@ impl<'a> PartialColumns<'_, 'a> {
         let names: Vec<_> = (1..=columns.len()).map(|place| format!("c{place}")).collect();
         let names = names.join(", ");
         let values: Vec<_> = (1..).zip(&self.columns).map(|(at, of)| travelling(at, of)).collect();
-        let types = (1..=columns.len())
-            .map(|place| format!("pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid"));
+        let asked_types: Vec<_> = self.columns.iter().map(|column| column.known.is_none()).collect();
+        let types = (1..)
+            .zip(&asked_types)
+            .filter(|(_, is_asked)| **is_asked)
+            .map(|(place, _)| format!("pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid"));
         // Whether an array's NULL is one to this session.
         let nulls = "pg_catalog.current_setting('array_nulls')".to_owned();
         let asked: Vec<_> = values.into_iter().chain(types).chain([nulls]).collect();
         let select = format!("SELECT {} FROM ({base}) AS tutti_f ({names})", asked.join(", "));
-        let arrays: Vec<_> = (1..=columns.len())
-            .map(|place| {
-                format!(
-                    "pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c{place}) FROM tutti_z), \
-                     {}))",
-                    gap(collects.len() + place - 1)
-                )
+        let arrays: Vec<_> = (1..)
+            .zip(&self.columns)
+            .map(|(place, column)| {
+                let rows = gap(collects.len() + place - 1);
+                match &column.known {
+                    Some((oid, name)) if !has_collation(*oid) => {
+                        format!("pg_catalog.unnest({rows}::{name}[])")
+                    }
+                    _ => format!(
+                        "pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c{place}) FROM tutti_z), \
+                         {rows}))"
+                    ),
+                }
             })
             .collect();
         let limited = match inner.top {
@@ -759,7 +779,7 @@ impl<'a> PartialColumns<'_, 'a> {
         let expected = self.columns.iter().map(|column| column.expected).collect();
         let are_plain = self.columns.iter().all(|column| column.is_plain);
         let (select, limit) = (cut(&select)?, parameter_of(limit_count.as_deref()));
-        Ok(Partial { collects, select, expected, are_plain, limit, statement })
+        Ok(Partial { collects, select, expected, asked_types, are_plain, limit, statement })
     }
 
     /// The query for these columns over a node's own rows.
@@ -803,6 +823,12 @@ impl<'a> PartialColumns<'_, 'a> {
 
 /// A value as text that any session reads alike. (`text` of these is what they are written as.)
 fn travelling(place: usize, column: &PartialColumn) -> String {
+    if let Some((oid, _)) = &column.known {
+        return match is_written_alike(*oid) {
+            true => format!("tutti_f.c{place}::pg_catalog.text"),
+            false => format!("tutti.value_output(tutti_f.c{place})"),
+        };
+    }
     match column.expected {
         // How floats are written depends on the session.
         Some(FLOAT4 | FLOAT8) => return format!("tutti.value_output(tutti_f.c{place})"),
@@ -815,6 +841,13 @@ fn travelling(place: usize, column: &PartialColumn) -> String {
          ANY ('{AS_TEXT}'::pg_catalog.oid[]) THEN tutti_f.c{place}::pg_catalog.text \
          ELSE tutti.value_output(tutti_f.c{place}) END"
     )
+}
+
+/// Whether values of the type, which is read alike everywhere, are compared by a collation.
+fn has_collation(type_oid: u32) -> bool {
+    /// name, text, bpchar, varchar.
+    const OF_TEXT: [u32; 4] = [19, 25, 1042, 1043];
+    OF_TEXT.contains(&type_oid)
 }
 
 /// Whether a name means two tables of the query, which tells them apart by their schemas.
@@ -852,14 +885,6 @@ fn size(node: &Node) -> usize {
         walk::read::children(of, &mut |child| all += size(child));
     }
     all
-}
-
-/// Whether a column is mentioned in it.
-fn has_column(node: &Node) -> bool {
-    let Some(of) = &node.node else { return false };
-    let mut found = matches!(of, NodeEnum::ColumnRef(_));
-    walk::read::children(of, &mut |child| found = found || has_column(child));
-    found
 }
 
 fn is_grouping_set(group: &Node) -> bool {

@@ -14,6 +14,7 @@ use super::own_rows::{concerns_only, split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, string};
 use crate::refusal::Refusal;
+use crate::walk;
 
 /// ` ORDER BY … LIMIT …` by which each node gives enough of its rows, if the statement asks for the first rows of one
 /// distributed table and all its conditions are met where these are.
@@ -126,7 +127,17 @@ fn order(
         }
         unqualify(value.node.as_mut()?);
     }
+    order.retain(has_column);
     Some(order)
+}
+
+/// Whether a column is mentioned in it. By what is the same of all rows nothing is ordered; and the value of an output,
+/// put in the place of its name, would be taken for an output's number.
+pub(super) fn has_column(node: &Node) -> bool {
+    let Some(of) = &node.node else { return false };
+    let mut found = matches!(of, NodeEnum::ColumnRef(_) | NodeEnum::SubLink(_));
+    walk::read::children(of, &mut |child| found = found || has_column(child));
+    found
 }
 
 /// The output that an entry of ORDER BY means by its number or name, if it means one; `None` where that is not known.

@@ -128,10 +128,18 @@ impl<'a> Analyser<'a> {
         let Some(subselect) = &link.subselect else { return Ok(()) };
         match &subselect.node {
             Some(NodeEnum::SelectStmt(select)) => {
+                let (items, uses) = (self.analysis.items.len(), self.analysis.uses.len());
                 let query = self.query(select)?;
                 let of = &mut self.analysis.queries[query];
                 of.references += 1;
                 of.unstable |= link.sub_link_type() == SubLinkType::ArraySublink;
+                // EXISTS and IN are joins to PostgreSQL, most often.
+                let is_computed = matches!(
+                    link.sub_link_type(),
+                    SubLinkType::ExprSublink | SubLinkType::ArraySublink | SubLinkType::AllSublink
+                );
+                let depends = self.analysis.uses[uses..].iter().any(|used| used.item < items);
+                self.analysis.computes_by_row |= is_computed && depends;
                 Ok(())
             }
             _ => self.expression(subselect),

@@ -65,6 +65,8 @@ pub(in crate::planner) struct PartialColumn {
     pub(in crate::planner) expected: Option<u32>,
     /// It is known to be no array.
     pub(in crate::planner) is_plain: bool,
+    /// The type of a table's own column, and its name.
+    pub(in crate::planner) known: Option<(u32, String)>,
 }
 
 pub(in crate::planner) struct PartialColumns<'p, 'a> {
@@ -251,7 +253,7 @@ impl<'a> PartialColumns<'_, 'a> {
         let place = found.map_or_else(
             || {
                 let is_plain = expected.is_some();
-                self.columns.push(PartialColumn { text, expected, is_plain });
+                self.columns.push(PartialColumn { text, expected, is_plain, known: None });
                 self.columns.len()
             },
             |found| self.groups.len() + found + 1,
