@@ -129,3 +129,8 @@ SELECT 'x' AS kind, -1 AS less, NULL AS none, wo.id FROM wo JOIN wc ON wc.id = w
 SELECT true AS yes, id FROM wc ORDER BY yes DESC, id LIMIT 5;
 -- bind: 3
 SELECT $1::int AS prio, wo.id FROM wo ORDER BY prio, wo.id LIMIT 3;
+CREATE TABLE wx (id int, b bpchar, n name, ch "char", bo bool, iv interval, tz timetz);
+INSERT INTO wx SELECT k, 'b' || repeat(' ', k % 3), 'n' || k, chr(65 + k % 3)::"char", k % 2 = 0, k * interval '1 day -3 hours', '12:00+01'::timetz + k * interval '1 hour' FROM generate_series(1, 12) k;
+SELECT b || '|', wx.b, n, ch, bo, iv, tz, wc.id FROM wx JOIN wc ON wc.id = wx.id ORDER BY wc.id LIMIT 7;
+SELECT wx.*, wc.note FROM wx JOIN wc ON wc.id = wx.id ORDER BY wc.id LIMIT 7;
+SELECT ch, n, bo, count(*), max(tz), min(iv) FROM wx JOIN wc ON wc.id = wx.id GROUP BY ch, n, bo ORDER BY n;

@@ -18,7 +18,7 @@ use super::alike::Alike;
 use super::analysis::{Analysis, ColumnId, ItemId, Source};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, parse_select};
-use super::gather::{Order, is_read_alike, is_written_alike};
+use super::gather::{Order, is_read_alike};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, name_of, string};
@@ -821,26 +821,26 @@ impl<'a> PartialColumns<'_, 'a> {
     }
 }
 
-/// A value as text that any session reads alike. (`text` of these is what they are written as.)
+/// Of these types text is what they are written as, and read from: boolean, name, integers, text, varchar, numeric, uuid.
+/// Of char(n) it has no spaces.
+const AS_TEXT: [u32; 9] = [16, 19, 20, 21, 23, 25, 1043, 1700, 2950];
+
+/// A value as text that any session reads alike.
 fn travelling(place: usize, column: &PartialColumn) -> String {
-    if let Some((oid, _)) = &column.known {
-        return match is_written_alike(*oid) {
-            true => format!("tutti_f.c{place}::pg_catalog.text"),
-            false => format!("tutti.value_output(tutti_f.c{place})"),
-        };
-    }
-    match column.expected {
+    let as_text = format!("tutti_f.c{place}::pg_catalog.text");
+    let written = format!("tutti.value_output(tutti_f.c{place})");
+    match (&column.known, column.expected) {
+        (Some((oid, _)), _) if AS_TEXT.contains(oid) => as_text,
+        (Some(_), _) => written,
         // How floats are written depends on the session.
-        Some(FLOAT4 | FLOAT8) => return format!("tutti.value_output(tutti_f.c{place})"),
-        Some(_) => return format!("tutti_f.c{place}::pg_catalog.text"),
-        None => (),
+        (None, Some(FLOAT4 | FLOAT8)) => written,
+        (None, Some(_)) => as_text,
+        (None, None) => format!(
+            "CASE WHEN pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid OPERATOR(pg_catalog.=) \
+             ANY ('{{{}}}'::pg_catalog.oid[]) THEN {as_text} ELSE {written} END",
+            AS_TEXT.map(|oid| oid.to_string()).join(",")
+        ),
     }
-    const AS_TEXT: &str = "{16,19,20,21,23,25,1043,1700,2950}";
-    format!(
-        "CASE WHEN pg_catalog.pg_typeof(tutti_f.c{place})::pg_catalog.oid OPERATOR(pg_catalog.=) \
-         ANY ('{AS_TEXT}'::pg_catalog.oid[]) THEN tutti_f.c{place}::pg_catalog.text \
-         ELSE tutti.value_output(tutti_f.c{place}) END"
-    )
 }
 
 /// Whether values of the type, which is read alike everywhere, are compared by a collation.
