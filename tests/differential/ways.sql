@@ -134,3 +134,9 @@ INSERT INTO wx SELECT k, 'b' || repeat(' ', k % 3), 'n' || k, chr(65 + k % 3)::"
 SELECT b || '|', wx.b, n, ch, bo, iv, tz, wc.id FROM wx JOIN wc ON wc.id = wx.id ORDER BY wc.id LIMIT 7;
 SELECT wx.*, wc.note FROM wx JOIN wc ON wc.id = wx.id ORDER BY wc.id LIMIT 7;
 SELECT ch, n, bo, count(*), max(tz), min(iv) FROM wx JOIN wc ON wc.id = wx.id GROUP BY ch, n, bo ORDER BY n;
+CREATE TABLE wy (id int, region int, w int);
+INSERT INTO wy SELECT k, k % 5, k * 3 FROM generate_series(1, 20) k;
+SELECT wy.*, wc.name FROM wc JOIN wy USING (region) ORDER BY region, wy.id, wc.id LIMIT 4;
+SELECT wy.region AS r, wc.region AS s, wc.id FROM wc JOIN wy USING (region) ORDER BY region, wy.w, wc.id LIMIT 4;
+SELECT region, wc.region AS x, wy.region AS y, wc.id FROM wc RIGHT JOIN wy USING (region) ORDER BY region DESC, wy.id, wc.id LIMIT 3;
+SELECT wc.id AS a, wy.id AS b FROM wc JOIN wy USING (id) ORDER BY id LIMIT 3;

@@ -316,7 +316,7 @@ fn open_left_behind(dir: &Path) -> Option<LeftBehind> {
     let metadata = fs::symlink_metadata(dir).ok()?;
     let age = SystemTime::now().duration_since(metadata.modified().ok()?).ok()?;
     let ours = metadata.is_dir() && metadata.uid() == nix::unistd::geteuid().as_raw();
-    if !ours || age < TEMP_AGE_MIN || !dir.join(LOCK_FILE).exists() {
+    if !ours || age < TEMP_AGE_MIN {
         return None;
     }
     Some(LeftBehind { dir: dir.to_owned(), _lock: lock(dir).ok()? })

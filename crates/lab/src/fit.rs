@@ -14,6 +14,8 @@ use tutti_lab::model::specification::{Specification, distributed};
 use tutti_lab::model::words::{Reading, readings};
 use tutti_lab::model::{plots, runs, summary};
 
+use crate::terminal::print;
+
 /// The column that is explained.
 const DEPENDENT: &str = "RuntimeFactor";
 
@@ -70,14 +72,15 @@ pub(crate) fn fit(args: &FitArgs) -> anyhow::Result<()> {
     let readings = readings(specification, &coefficients);
     if args.json {
         let value = as_json(specification, &fit, &coefficients, &readings);
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        print(&format!("{}\n", serde_json::to_string_pretty(&value)?))?;
     } else {
-        println!("{}", specification.title());
-        print!("{}", summary::table(DEPENDENT, &fit));
-        println!("\nIn words (the baseline is one PostgreSQL server, with as many workers):");
-        for reading in &readings {
-            println!("- {}", reading.sentence);
-        }
+        let sentences: String =
+            readings.iter().map(|reading| format!("- {}\n", reading.sentence)).collect();
+        print(&format!(
+            "{}\n{}\nIn words (the baseline is one PostgreSQL server, with as many workers):\n{sentences}",
+            specification.title(),
+            summary::table(DEPENDENT, &fit)
+        ))?;
     }
     if let Some(dir) = &args.plots {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;

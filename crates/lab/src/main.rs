@@ -12,16 +12,20 @@ use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 mod bench;
+mod configuration;
 mod distance_command;
+mod files;
 mod fit;
 mod ground;
 mod interrupt;
 mod load;
 mod median;
+mod password;
 mod predict;
 mod record;
 mod report;
 mod study;
+mod terminal;
 
 /// Tries Tutti out and measures it, on servers of its own; says what distance costs.
 #[derive(Debug, Parser)]

@@ -10,6 +10,11 @@ use tutti_lab::model::predict::{Predictor, Question, text};
 use tutti_lab::model::runs;
 use tutti_lab::model::specification::distributed;
 
+use crate::terminal::print;
+
+/// Far more than between any two places on Earth.
+const RTT_MS_MAX: f64 = 100_000.0;
+
 #[derive(Debug, Args)]
 pub(crate) struct PredictArgs {
     /// Nodes of the distributed database.
@@ -35,11 +40,11 @@ pub(crate) struct PredictArgs {
     json: bool,
 }
 
-/// Milliseconds, from 0.
+/// Milliseconds, from 0 to [`RTT_MS_MAX`].
 fn round_trip(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(ms) if ms.is_finite() && 0.0 <= ms => Ok(ms),
-        _ => Err("it must be a number of milliseconds, from 0".to_owned()),
+        Ok(ms) if (0.0..=RTT_MS_MAX).contains(&ms) => Ok(ms),
+        _ => Err(format!("it must be a number of milliseconds, from 0 to {RTT_MS_MAX}")),
     }
 }
 
@@ -64,9 +69,8 @@ pub(crate) fn predict(args: &PredictArgs) -> anyhow::Result<()> {
     };
     let answer = predictor.answer(Question { nodes: args.nodes, rtt_ms, workers: args.workers });
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&answer)?);
+        print(&format!("{}\n", serde_json::to_string_pretty(&answer)?))
     } else {
-        print!("{}", text(&answer));
+        print(&text(&answer))
     }
-    Ok(())
 }

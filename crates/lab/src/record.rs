@@ -1,18 +1,22 @@
 //! What was measured: a line of JSON for each run, in a directory that one can carry on with.
 //!
-//! Owns: the format, and that a run which was cut off leaves no half line behind. Never: knows a study.
+//! Owns: the format, that a run which was cut off leaves no half line behind, and that one process at a time adds
+//! runs. Never: knows a study.
 //! Start reading at [`Record`], then [`Records`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::load::{Driven, Figures};
+
+/// What decides a run's figures, by name.
+pub(crate) type Parameters = BTreeMap<String, Value>;
 
 /// The file's name in a study's directory.
 const FILE: &str = "runs.jsonl";
@@ -25,7 +29,7 @@ pub(crate) struct Record {
     /// Which run of it: all that differs from the study's other runs, repetitions too.
     pub run: String,
     /// The same as values, by name.
-    pub parameters: BTreeMap<String, Value>,
+    pub parameters: Parameters,
     /// How long what was counted took, in seconds.
     pub lasted_s: f64,
     /// What clients did, by what they are called.
@@ -43,7 +47,7 @@ impl Record {
     pub(crate) fn of_clients(
         study: &str,
         run: &str,
-        parameters: BTreeMap<String, Value>,
+        parameters: Parameters,
         driven: &Driven,
         checked: &str,
         made_on: Machine,
@@ -111,7 +115,8 @@ impl Machine {
     }
 }
 
-/// The runs of a directory, and where the next ones go.
+/// The runs of a directory, and where the next ones go. The file is locked while this value lives; the lock of a
+/// process that has ended, however it did, is free.
 #[derive(Debug)]
 pub(crate) struct Records {
     path: PathBuf,
@@ -123,12 +128,22 @@ impl Records {
     /// Opens a directory to add runs of a study; makes it where it is missing. What it has already is carried
     /// on with.
     ///
-    /// Errors: it has runs of another study, or a line that is no run.
+    /// Errors: another process adds runs to it; it has runs of another study, or a line that is no run.
     pub(crate) fn carry_on(dir: &Path, study: &str) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let path = dir.join(FILE);
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        match file.try_lock() {
+            Ok(()) => (),
+            Err(TryLockError::WouldBlock) => bail!(
+                "{} is in use: another tutti-lab adds runs to it; wait until it has ended, or name another --out",
+                dir.display()
+            ),
+            Err(TryLockError::Error(error)) => {
+                return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+            }
+        }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         // A program that was killed may have left a part of a line.
@@ -138,9 +153,7 @@ impl Records {
         let all = parse(&text[..whole], &path)?;
         if let Some(other) = all.iter().find(|record| record.study != study) {
             let (dir, other) = (dir.display(), &other.study);
-            anyhow::bail!(
-                "{dir} has runs of the study {other}: name another directory for {study}"
-            );
+            bail!("{dir} has runs of the study {other}: name another directory for {study}");
         }
         Ok(Self { path, file, all })
     }
@@ -163,6 +176,14 @@ impl Records {
     /// All of them, in the order in which they were made.
     pub(crate) fn all(&self) -> &[Record] {
         &self.all
+    }
+}
+
+impl Drop for Records {
+    /// Says so, instead of only closing the file: a child that another thread is starting has a copy of it between
+    /// its fork and its exec, and the lock would be held until then.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
     }
 }
 
@@ -214,11 +235,25 @@ mod tests {
         let mut text = std::fs::read_to_string(&path).unwrap();
         text.push_str("{\"study\":\"co");
         std::fs::write(&path, text).unwrap();
+        drop(records);
         let mut records = Records::carry_on(dir.path(), "cost").unwrap();
         assert!(records.has("a") && !records.has("b"));
         records.add(record("cost", "b")).unwrap();
         assert_eq!(read(dir.path()).unwrap(), [record("cost", "a"), record("cost", "b")]);
+        drop(records);
         assert!(Records::carry_on(dir.path(), "thesis").is_err());
+    }
+
+    #[test]
+    fn one_at_a_time_adds_runs_and_anyone_reads_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut records = Records::carry_on(dir.path(), "cost").unwrap();
+        records.add(record("cost", "a")).unwrap();
+        let said = Records::carry_on(dir.path(), "cost").unwrap_err().to_string();
+        assert!(said.contains("is in use") && said.contains("another --out"), "{said}");
+        assert_eq!(read(dir.path()).unwrap().len(), 1);
+        drop(records);
+        assert!(Records::carry_on(dir.path(), "cost").unwrap().has("a"));
     }
 
     #[test]

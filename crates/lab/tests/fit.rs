@@ -229,12 +229,26 @@ fn questions_without_an_answer_are_refused() {
     for (nodes, rtt_ms, part) in [
         ("3", "-1", "a number of milliseconds, from 0"),
         ("3", "NaN", "a number of milliseconds, from 0"),
+        ("3", "1e308", "a number of milliseconds, from 0 to 100000"),
         ("0", "1", "0 is not in 1.."),
     ] {
         let (nodes, rtt_ms) = (format!("--nodes={nodes}"), format!("--rtt-ms={rtt_ms}"));
         let text = refused(&["predict", &nodes, &rtt_ms, "--workers=40"]);
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// As with `tutti-lab predict … | head -1`, where the reader has gone.
+#[test]
+fn a_reader_who_has_seen_enough_is_no_error() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = Command::new(env!("CARGO_BIN_EXE_tutti-lab"))
+        .args(["predict", "--nodes=1", "--workers=40"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
 /// A file of runs: `workers`, the deployment's steps, `RuntimeFactor`.
@@ -267,6 +281,27 @@ fn runs_that_cannot_be_fitted_are_refused_with_the_reason() {
         &[one, one, near, near, far, far],
         "IsMultiContinent[T.True] cannot be estimated: in these observations",
     );
+    let numbers = |workers: &str, factor: &str| {
+        let line = |step: &str| format!("x,{workers},TRUE,{step},{factor}");
+        let steps = [
+            "FALSE,FALSE,FALSE,0,0",
+            "TRUE,FALSE,FALSE,3,0",
+            "TRUE,TRUE,FALSE,3,9",
+            "TRUE,TRUE,TRUE,3,99",
+        ];
+        steps.iter().chain(&steps).map(|step| line(step)).collect::<Vec<_>>()
+    };
+    let refused_all = |lines: Vec<String>, part: &str| {
+        refused_with(&lines.iter().map(String::as_str).collect::<Vec<_>>(), part);
+    };
+    refused_all(
+        numbers("4294967295", "1.5"),
+        "Workers is \"4294967295\" and must be 1000000 at most",
+    );
+    refused_all(numbers("20", "1e308"), "RuntimeFactor is \"1e308\" and must be a logarithm");
+    let mut tiny = numbers("20", "1e-200");
+    tiny.extend(numbers("40", "2e-200"));
+    refused_all(tiny, "the response cannot be computed with");
     let text = refused(&["fit", "/no/such.csv"]);
     assert!(text.contains("cannot read /no/such.csv: No such file"), "{text}");
 }

@@ -41,7 +41,85 @@ fn no_sum_is_wrong_while_money_moves() {
     let dir = dir.path().to_str().unwrap();
     let compared = lab(&["report", dir, dir]);
     let compared = String::from_utf8_lossy(&compared.stdout).into_owned();
-    assert!(compared.contains("0 of 4 figures differ"), "{compared}");
+    assert!(compared.contains("Of 4 of 4 figures it is not known"), "{compared}");
+    assert!(compared.contains("| not known "), "{compared}");
+    // Another configuration is another directory's.
+    let other = lab(&["transfer", "--nodes", "2", "--writers", "3", "--quick", "--out", dir]);
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(!other.status.success() && said.contains("with writers 8, not 3"), "{said}");
+    assert!(said.contains("name another --out"), "{said}");
+}
+
+/// A copy of a directory of runs that is shipped.
+fn shipped(name: &str) -> tempfile::TempDir {
+    let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab/runs").join(name);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(runs.join("runs.jsonl"), dir.path().join("runs.jsonl")).unwrap();
+    dir
+}
+
+/// All of these are refused, or carried on with, before any server is started.
+#[test]
+fn shipped_runs_are_carried_on_with_by_their_own_command_alone() {
+    let thesis = shipped("thesis");
+    let out = thesis.path().to_str().unwrap();
+    let before = std::fs::read(thesis.path().join("runs.jsonl")).unwrap();
+    for (options, said) in [
+        (
+            &["--rtt-ms", "5", "--selects", "100"][..],
+            "with rtt_ms 0.0, not 5.0, with selects 4800, not 100",
+        ),
+        // A kind of run that is not there yet would stand beside the others.
+        (&["-n", "3", "-s", "0.3", "--shoppers", "20"], "with shoppers 400, not 20"),
+    ] {
+        let refused = lab(&[&["thesis", "--out", out][..], options].concat());
+        let why = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && why.contains(said), "{why}");
+        assert!(why.contains("name another --out"), "{why}");
+    }
+    let same = lab(&["thesis", "--out", out]);
+    assert!(same.status.success(), "{}", String::from_utf8_lossy(&same.stderr));
+    assert_eq!(std::fs::read(thesis.path().join("runs.jsonl")).unwrap(), before);
+
+    // These do not say for how many seconds each run was.
+    for study in ["price", "scale", "transfer"] {
+        let dir = shipped(study);
+        let out = dir.path().to_str().unwrap();
+        let refused = lab(&[study, "--out", out]);
+        let why = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && why.contains("does not say its seconds"), "{why}");
+        let report = lab(&["report", out]);
+        assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+        assert!(page(dir.path()).contains("</html>"));
+    }
+}
+
+#[test]
+fn an_interrupt_is_heard_while_servers_are_made_and_nothing_is_left() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    let dir = tempfile::tempdir().unwrap();
+    // The servers' account passes through.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o711)).unwrap();
+    let made = || std::fs::read_dir(dir.path()).unwrap().flatten().map(|entry| entry.path());
+    let child = Command::new(env!("CARGO_BIN_EXE_tutti-lab"))
+        .args(["transfer", "--nodes", "5", "--quick"])
+        .env("TMPDIR", dir.path())
+        .stderr(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    while !made().any(|it| it.join("node1").exists()) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("interrupted before the first run had ended"), "{said}");
+    assert_eq!(made().count(), 0, "{:?}", made().collect::<Vec<_>>());
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tutti_gateway::Switches;
 use tutti_lab::client;
 use tutti_lab::distance::{Link, Profile, Stretch};
 
+pub(crate) mod begun;
 mod fault;
 pub(crate) mod gateway;
 pub(crate) mod share;
@@ -124,6 +125,8 @@ impl Ground {
         ensure!(options.fsync, "a commit without a flush is none");
         let mut cluster =
             spawn_blocking(move || Cluster::create_temp_with(servers, options)).await??;
+        // Behind it, as it has removed the servers that killed commands left, which hold their groups.
+        spawn_blocking(share::sweep).await?;
         let mut node_urls: Vec<String> = cluster.servers().iter().map(Server::url).collect();
         let postgresql = format!("PostgreSQL {}", cluster.binaries().version());
         let mut links = BTreeMap::new();

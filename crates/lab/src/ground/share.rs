@@ -1,12 +1,16 @@
 //! The same small share of the processor for every server, so that more servers on one machine are more power.
 //!
-//! Owns: control groups of the system, made for a study and removed after it. Never: chooses the share.
+//! Owns: control groups of the system, made for a study and removed after it, or, where the study was killed, by the
+//! next command that makes servers. Never: chooses the share.
 //! Start reading at [`Shares::give`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
+
+use super::begun::children;
 
 /// Where systems with one hierarchy for the processor have it (cgroup v1), and those with one for all (v2).
 const V1: &str = "/sys/fs/cgroup/cpu";
@@ -16,6 +20,12 @@ const V2: &str = "/sys/fs/cgroup";
 const PERIOD_US: u64 = 10_000;
 /// The system's least.
 const QUOTA_US_MIN: u64 = 1_000;
+
+/// Before the processes that a group is of: the one that made it, and the server.
+const PREFIX: &str = "tutti-lab-";
+/// Processes of a server that was killed just now may be ending only now.
+const TRIES: u32 = 10;
+const TRY_AGAIN: Duration = Duration::from_millis(20);
 
 /// Control groups; they are removed with this.
 #[derive(Debug, Default)]
@@ -40,7 +50,7 @@ impl Shares {
         let is_v1 =
             Path::new(V1).join("cpu.cfs_quota_us").exists() || Path::new(V1).join("tasks").exists();
         let root = Path::new(if is_v1 { V1 } else { V2 });
-        let group = root.join(format!("tutti-lab-{}-{pid}", std::process::id()));
+        let group = root.join(format!("{PREFIX}{}-{pid}", std::process::id()));
         fs::create_dir(&group).with_context(|| format!("cannot make {}", group.display()))?;
         self.groups.push(group.clone());
         let quota_us = ((PERIOD_US as f64 * percent / 100.0).round() as u64).max(QUOTA_US_MIN);
@@ -69,10 +79,39 @@ impl Shares {
     }
 }
 
-/// The processes that a process has started and that run.
-fn children(pid: u32) -> Vec<u32> {
-    let listed = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    listed.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+/// Removes the groups of commands that were killed.
+///
+/// Only those without processes: a server that still runs in one is removed by what starts servers, with its
+/// directory, and the next time its group goes. Blocks for a moment where there is such a group.
+pub(super) fn sweep() {
+    for root in [V1, V2] {
+        sweep_in(Path::new(root));
+    }
+}
+
+fn sweep_in(root: &Path) {
+    let Ok(entries) = fs::read_dir(root) else { return };
+    let left_behind = entries.flatten().filter(|entry| {
+        let maker = maker(&entry.file_name().to_string_lossy());
+        maker.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists())
+    });
+    for entry in left_behind {
+        for _ in 0..TRIES {
+            // Of a group, without any of the files in it; not while a process is in it.
+            if fs::remove_dir(entry.path()).is_ok() {
+                tracing::info!(group = %entry.path().display(), "removed what a killed study left");
+                break;
+            }
+            std::thread::sleep(TRY_AGAIN);
+        }
+    }
+}
+
+/// The process that made a group of ours.
+fn maker(group: &str) -> Option<u32> {
+    let (maker, server) = group.strip_prefix(PREFIX)?.split_once('-')?;
+    server.parse::<u32>().ok()?;
+    maker.parse().ok()
 }
 
 impl Drop for Shares {
@@ -87,8 +126,34 @@ impl Drop for Shares {
                 if fs::remove_dir(group).is_ok() {
                     break;
                 }
-                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::thread::sleep(TRY_AGAIN);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_groups_of_processes_that_are_gone_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let (gone, living) = (ended.id(), std::process::id());
+        let of = |name: String| root.path().join(name);
+        let left = [of(format!("{PREFIX}{gone}-1")), of(format!("{PREFIX}{gone}-2"))];
+        let others = [
+            of(format!("{PREFIX}{living}-1")),
+            of(format!("others-{gone}-1")),
+            of(format!("{PREFIX}{gone}")),
+        ];
+        for dir in left.iter().chain(&others) {
+            fs::create_dir(dir).unwrap();
+        }
+        sweep_in(root.path());
+        assert!(!left.iter().any(|dir| dir.exists()));
+        assert!(others.iter().all(|dir| dir.exists()));
     }
 }

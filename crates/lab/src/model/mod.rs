@@ -8,6 +8,7 @@
 //! Start reading at [`ols::fit`], then [`specification::Specification`] and [`predict::Predictor`].
 
 pub mod distance;
+pub mod lack_of_fit;
 pub mod ols;
 pub mod plots;
 pub mod predict;
@@ -16,4 +17,5 @@ pub mod residuals;
 pub mod runs;
 pub mod specification;
 pub mod summary;
+mod tails;
 pub mod words;

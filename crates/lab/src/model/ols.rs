@@ -5,7 +5,12 @@
 //! Start reading at [`fit`].
 
 use nalgebra::{DMatrix, DVector, RowDVector, SVD};
-use statrs::distribution::{ContinuousCDF, FisherSnedecor, StudentsT};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::tails;
+
+/// By how much a fit of nothing may be worse than the mean, by rounding alone.
+const ROUNDING_MAX: f64 = 1e-6;
 
 /// The level of all intervals.
 pub const CONFIDENCE: f64 = 0.95;
@@ -42,6 +47,25 @@ pub enum FitError {
     ConstantResponse {
         /// What it always is.
         value: f64,
+    },
+
+    /// Numbers whose squares are infinite, or 0 where they are not.
+    #[error(
+        "{name} cannot be computed with: its values, or their differences, are too large or too small"
+    )]
+    OutOfRange {
+        /// The term, or "the response".
+        name: String,
+    },
+
+    /// What the terms say is lost in rounding: the fit is worse than none.
+    #[error(
+        "these observations cannot be fitted: the values of {term} differ by too little for their size, so that \
+         rounding decides"
+    )]
+    Rounding {
+        /// The term whose values differ least for their size.
+        term: String,
     },
 
     /// A number that is none: NaN, or infinite.
@@ -104,7 +128,6 @@ pub struct Point {
 impl Estimate {
     /// Each coefficient with its test against zero and its interval.
     pub fn coefficients(&self) -> Vec<Coefficient> {
-        let student = self.student();
         let reach = self.t_quantile();
         self.terms
             .iter()
@@ -119,8 +142,8 @@ impl Estimate {
                     value,
                     standard_error,
                     t,
-                    // statrs takes no NaN, which 0 / 0 is: a coefficient of 0 without any error.
-                    p: if t.is_nan() { f64::NAN } else { 2.0 * student.sf(t.abs()) },
+                    // NaN of 0 / 0: a coefficient of 0 without any error.
+                    p: tails::of_t(t, self.df_residual),
                     low: value - reach * standard_error,
                     high: value + reach * standard_error,
                 }
@@ -209,6 +232,15 @@ pub fn fit(
     if response.iter().all(|value| *value == response[0]) {
         return Err(FitError::ConstantResponse { value: response[0] });
     }
+    if !has_range(sum_of_squares) {
+        return Err(FitError::OutOfRange { name: "the response".to_owned() });
+    }
+    for (column, term) in design.column_iter().zip(&terms) {
+        // A column of zeros is a combination of those before it.
+        if !column.iter().all(|value| *value == 0.0) && !has_range(column.norm_squared()) {
+            return Err(FitError::OutOfRange { name: term.clone() });
+        }
+    }
     if let Some(column) = (0..width).find(|column| !is_of_full_rank(design, column + 1)) {
         let before = terms[..column].join(", ");
         return Err(FitError::RankDeficient { term: terms[column].clone(), before });
@@ -224,19 +256,19 @@ pub fn fit(
     let residuals = response - &fitted;
     let unexplained = residuals.norm_squared();
 
+    // The intercept alone leaves the sum of squares: a fit of more terms that leaves more is one of rounding.
+    let is_number = unexplained.is_finite() && coefficients.iter().all(|value| value.is_finite());
+    if !is_number || sum_of_squares * (1.0 + ROUNDING_MAX) < unexplained {
+        return Err(FitError::Rounding { term: least_varied(&terms, design) });
+    }
+
     let (n, k) = (observations as f64, width as f64);
     let df_residual = observations - width;
     let df_model = width - 1;
     let residual_variance = unexplained / df_residual as f64;
     let r_squared = 1.0 - unexplained / sum_of_squares;
     let f = (sum_of_squares - unexplained) / df_model as f64 / residual_variance;
-    let f_p = if df_model == 0 {
-        f64::NAN
-    } else {
-        FisherSnedecor::new(df_model as f64, df_residual as f64)
-            .expect("both degrees of freedom are positive")
-            .sf(f)
-    };
+    let f_p = tails::of_f(f, df_model, df_residual);
     let log_likelihood = -n / 2.0 * (std::f64::consts::TAU.ln() + (unexplained / n).ln() + 1.0);
     Ok(Fit {
         estimate: Estimate {
@@ -259,6 +291,21 @@ pub fn fit(
         bic: k * n.ln() - 2.0 * log_likelihood,
         condition_number: svd.singular_values.max() / svd.singular_values.min(),
     })
+}
+
+/// Whether a sum of squares is one that a double can hold.
+fn has_range(sum_of_squares: f64) -> bool {
+    sum_of_squares.is_normal()
+}
+
+/// The term, but the intercept, whose values differ least for their size.
+fn least_varied(terms: &[String], design: &DMatrix<f64>) -> String {
+    let variation = |column: usize| {
+        let of = design.column(column);
+        of.add_scalar(-of.mean()).norm() / of.norm()
+    };
+    let least = (1..terms.len()).min_by(|one, other| variation(*one).total_cmp(&variation(*other)));
+    terms[least.unwrap_or_default()].clone()
 }
 
 fn check_finite(
@@ -401,6 +448,30 @@ mod tests {
             says(line(&[1.0, 2.0, 3.0], &[1.0, 2.0, f64::INFINITY])),
             "observation 3: the response is not a finite number"
         );
+    }
+
+    /// Numbers at the edge of what a double can hold, and beyond what it can tell apart.
+    #[test]
+    fn numbers_at_the_edge_are_refused_and_end_nothing() {
+        let says = |x: &[f64], y: &[f64]| line(x, y).unwrap_err().to_string();
+        let x = [1.0, 2.0, 3.0, 4.0];
+        assert!(
+            says(&x, &[1e308, -1e308, 1e308, 0.0])
+                .starts_with("the response cannot be computed with")
+        );
+        assert!(says(&x, &[1e-200, 2e-200, 4e-200, 3e-200]).starts_with("the response cannot"));
+        assert!(says(&[1e300, 1.0, 2.0, 3.0], &x).starts_with("x cannot be computed with"));
+        // In whatever way it ends, it does.
+        for offset in [4e9, 1e12, 1e14, 4_294_967_291.0] {
+            for step in [1.0, 0.5] {
+                let x: Vec<f64> =
+                    (0..12).map(|place| offset + step * f64::from(place % 3)).collect();
+                let y: Vec<f64> = (0..12).map(|place| f64::from(place * 7 % 5)).collect();
+                if let Ok(fit) = line(&x, &y) {
+                    assert!((0.0..=1.0).contains(&fit.f_p), "{}", fit.f_p);
+                }
+            }
+        }
     }
 
     /// A column in units so large or small that its length is far from the intercept's is no combination of it.

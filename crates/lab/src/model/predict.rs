@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::distance::{
     DETOUR_MAX, DETOUR_TYPICAL, KM_PER_MS, SAME_PLACE_MS, mean_of_pairs_km, possible_km,
 };
+use super::lack_of_fit::LackOfFit;
 use super::ols::{Estimate, FitError};
 use super::published;
 use super::residuals::Residuals;
@@ -23,6 +24,8 @@ use super::specification::{Setting, Specification, distributed};
 const DEVIATION_RATIO_MAX: f64 = 2.0;
 /// Below this probability residuals are not taken for normal.
 const NORMAL_P_MIN: f64 = 0.05;
+/// Below this probability the model is not taken to fit.
+const FITS_P_MIN: f64 = 0.05;
 
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -106,6 +109,16 @@ impl Measured {
     }
 }
 
+/// Repetitions: the runs of a deployment with one number of workers.
+#[derive(Clone, Debug)]
+struct Cell {
+    of: Measured,
+    workers: u32,
+    /// The factors of the run time, ascending.
+    factors: Vec<f64>,
+    residuals: Vec<f64>,
+}
+
 /// An estimate of the published model, and what it was measured on.
 #[derive(Clone, Debug)]
 pub struct Predictor {
@@ -115,6 +128,8 @@ pub struct Predictor {
     workers_min: u32,
     workers_max: u32,
     caveats: Vec<String>,
+    /// What the model does not fit, with all that was measured; nothing where it fits, or where that cannot be told.
+    not_fitted: Option<(LackOfFit, Vec<Cell>)>,
 }
 
 impl Predictor {
@@ -138,6 +153,8 @@ impl Predictor {
                  have other figures; fit your own runs with --from"
                     .to_owned(),
             ],
+            // Without the runs it cannot be told.
+            not_fitted: None,
         }
     }
 
@@ -161,6 +178,10 @@ impl Predictor {
             caveats.push(not_normal());
         }
         caveats.extend(unlike_deviations(&measured, &residuals));
+        let cells = cells(&runs, fit.residuals.as_slice());
+        let residuals: Vec<Vec<f64>> = cells.iter().map(|cell| cell.residuals.clone()).collect();
+        let lack = LackOfFit::of(&residuals, fit.estimate.terms.len());
+        let not_fitted = lack.filter(|lack| lack.p < FITS_P_MIN).map(|lack| (lack, cells));
         let workers = || runs.iter().map(|run| run.workers);
         Ok(Self {
             basis: format!("{source}: {} runs on a distributed database", runs.len()),
@@ -169,6 +190,7 @@ impl Predictor {
             workers_min: workers().min().unwrap_or_default(),
             workers_max: workers().max().unwrap_or_default(),
             caveats,
+            not_fitted,
         })
     }
 
@@ -183,6 +205,10 @@ impl Predictor {
                 question.workers, self.workers_min, self.workers_max
             ));
         }
+        let mut caveats = self.caveats.clone();
+        if let Some((lack, cells)) = &self.not_fitted {
+            caveats.push(self.lack_in_words(lack, cells, &near, workers));
+        }
         Answer {
             question,
             basis: self.basis.clone(),
@@ -190,8 +216,45 @@ impl Predictor {
             deployment,
             expected: near.into_iter().map(|of| self.expected(of, workers)).collect(),
             not_known,
-            caveats: self.caveats.clone(),
+            caveats,
         }
+    }
+
+    /// That the model does not fit, and by how much where it is asked.
+    fn lack_in_words(
+        &self,
+        lack: &LackOfFit,
+        cells: &[Cell],
+        near: &[&Measured],
+        workers: u32,
+    ) -> String {
+        let LackOfFit { f, df_model, df_error, .. } = lack;
+        let p = if lack.p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {:.3}", lack.p) };
+        let mut text = format!(
+            "the model does not fit these runs: it is farther from them than repetitions are from each other (F test \
+             of lack of fit: F = {f:.1} with {df_model} and {df_error} degrees of freedom, {p}), so the typical run \
+             time may well be outside of its interval"
+        );
+        for of in near {
+            let here = cells.iter().filter(|cell| cell.of == **of);
+            let Some(cell) = here.min_by_key(|cell| cell.workers.abs_diff(workers)) else {
+                continue;
+            };
+            let middle = median(&cell.factors);
+            let typical = self.expected(of, cell.workers).factor;
+            let percent = 100.0 * (typical / middle - 1.0).abs();
+            let direction = if typical < middle { "less" } else { "more" };
+            let (least, most) = (cell.factors[0], cell.factors[cell.factors.len() - 1]);
+            let _ = write!(
+                text,
+                "; the median measured with {} and {} workers is {middle:.2} ({least:.2} to {most:.2} in {} runs), \
+                 while the model's typical run time there is {typical:.2}, {percent:.0} % {direction}",
+                of.name(),
+                cell.workers,
+                cell.factors.len()
+            );
+        }
+        text
     }
 
     /// The measured deployments that the question may be or lies between, and why these.
@@ -273,6 +336,35 @@ impl Predictor {
             factor_prediction: factors(point.prediction),
             throughput_lost_percent: 100.0 * (1.0 - 1.0 / factor),
         }
+    }
+}
+
+/// Runs by deployment and workers, with what the model leaves of each.
+fn cells(runs: &[Run], residuals: &[f64]) -> Vec<Cell> {
+    let mut cells: Vec<Cell> = Vec::new();
+    for (run, residual) in runs.iter().zip(residuals) {
+        let (of, workers) = (Measured::of(Setting::from(run)), run.workers);
+        let place = cells.iter().position(|cell| cell.of == of && cell.workers == workers);
+        let place = place.unwrap_or_else(|| {
+            cells.push(Cell { of, workers, factors: Vec::new(), residuals: Vec::new() });
+            cells.len() - 1
+        });
+        cells[place].factors.push(run.runtime_factor.exp());
+        cells[place].residuals.push(*residual);
+    }
+    for cell in &mut cells {
+        cell.factors.sort_by(f64::total_cmp);
+    }
+    cells
+}
+
+/// Of values in ascending order, at least one.
+fn median(values: &[f64]) -> f64 {
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        values[middle]
+    } else {
+        f64::midpoint(values[middle - 1], values[middle])
     }
 }
 
@@ -493,6 +585,36 @@ mod tests {
         assert_eq!(deployments(&answer).len(), 2);
         assert_eq!(answer.not_known.len(), 1);
         assert!(answer.not_known[0].starts_with("9 workers: measured were 10 to 80"));
+    }
+
+    /// As the lab's own runs are: more workers help far away and harm near by, while the model has one slope for all.
+    #[test]
+    fn a_model_that_does_not_fit_is_told_with_how_far_it_is_off() {
+        let mut bent = runs(0.1, 0.1);
+        for run in bent.iter_mut().filter(|run| run.workers == 80) {
+            run.runtime_factor += if run.is_multi_continent { -0.9 } else { 0.3 };
+        }
+        let predictor = Predictor::of_runs(&bent, "ours.csv").unwrap();
+        // The slope is that of all: (0.3 · 3 - 0.9) / 4 = 0. So the farthest is 2.05 in the mean, 1.6 with 80 workers.
+        let answer = predictor.answer(Question { nodes: 3, rtt_ms: 4.0, workers: 70 });
+        let caveats = answer.caveats.join(" ");
+        let said = "the model does not fit these runs: it is farther from them than repetitions are from each other";
+        assert!(caveats.contains(said), "{caveats}");
+        assert!(caveats.contains("with 3 and 8 degrees of freedom, p < 0.001"), "{caveats}");
+        let (typical, middle) = (2.05_f64.exp(), f64::midpoint(1.7_f64.exp(), 1.5_f64.exp()));
+        let said = format!(
+            "the median measured with 3 nodes on several continents, 200 km apart and 80 workers is {middle:.2} ({:.2} to \
+             {:.2} in 2 runs), while the model's typical run time there is {typical:.2}, {:.0} % more",
+            1.5_f64.exp(),
+            1.7_f64.exp(),
+            100.0 * (typical / middle - 1.0)
+        );
+        assert!(caveats.contains(&said), "{said}: {caveats}");
+        assert!(text(&answer).contains("the model does not fit these runs"));
+        // One that fits says nothing of it.
+        let fits = Predictor::of_runs(&runs(0.1, 0.1), "ours.csv").unwrap();
+        let answer = fits.answer(Question { nodes: 3, rtt_ms: 4.0, workers: 70 });
+        assert!(!answer.caveats.join(" ").contains("does not fit"));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Owns: their moments, and the tests that statsmodels prints. Never: decides what follows from them.
 
 use nalgebra::DVector;
-use statrs::distribution::{ChiSquared, ContinuousCDF};
+
+use super::tails;
 
 /// Fewer observations say nothing of skew by the test of D'Agostino.
 const OMNIBUS_OBSERVATIONS_MIN: usize = 8;
@@ -36,13 +37,7 @@ pub struct Tested {
 
 impl Tested {
     fn of(statistic: f64) -> Self {
-        // statrs takes no NaN; it stands for "not to be told" here.
-        let p = if statistic.is_nan() {
-            f64::NAN
-        } else {
-            ChiSquared::new(2.0).expect("positive").sf(statistic)
-        };
-        Self { statistic, p }
+        Self { statistic, p: tails::of_chi_squared(statistic) }
     }
 }
 

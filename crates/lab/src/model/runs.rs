@@ -100,6 +100,13 @@ const COLUMNS: [&str; 9] = [
     "RuntimeFactor",
 ];
 
+/// What no one has: beyond these a number is a mistake, and not to be computed with.
+const WORKERS_MAX: u32 = 1_000_000;
+const NODES_MAX: u32 = 1_000_000;
+const DISTANCE_KM_MAX: f64 = 1e12;
+/// Of a logarithm: 500 million times as long, or as short.
+const FACTOR_MAX: f64 = 20.0;
+
 /// In seconds, for people: nothing is computed from it.
 const RUN_TIME: &str = "Runtime";
 
@@ -141,7 +148,7 @@ pub fn read(path: &Path) -> Result<Vec<Run>, RunsError> {
 fn read_all(file: String, bytes: &[u8]) -> Result<Vec<Run>, RunsError> {
     let mut reader = csv::Reader::from_reader(bytes);
     let names = match reader.headers() {
-        Ok(names) => names.clone(),
+        Ok(names) => names.iter().map(str::trim).collect::<StringRecord>(),
         Err(error) => {
             let lines = vec![BadLine { line: 1, why: error.to_string() }];
             return Err(RunsError::BadLines { file, lines });
@@ -151,6 +158,12 @@ fn read_all(file: String, bytes: &[u8]) -> Result<Vec<Run>, RunsError> {
         COLUMNS.into_iter().filter(|column| !names.iter().any(|name| name == *column)).collect();
     if !missing.is_empty() {
         return Err(RunsError::MissingColumns { file, missing });
+    }
+    // Which of the two is meant is not ours to say.
+    let twice = |column: &&str| 1 < names.iter().filter(|name| name == column).count();
+    if let Some(column) = COLUMNS.into_iter().find(|column| twice(column)) {
+        let why = format!("there are several columns {column}");
+        return Err(RunsError::BadLines { file, lines: vec![BadLine { line: 1, why }] });
     }
     let (mut runs, mut lines) = (Vec::new(), Vec::new());
     for record in reader.records() {
@@ -188,19 +201,19 @@ fn line_of(bytes: &[u8], position: &csv::Position) -> u64 {
 
 fn run_of(record: &StringRecord, names: &StringRecord) -> Result<Run, String> {
     let fields = Fields { record, names };
-    if fields.truth("IsMultiNode")? && fields.count("MultiNodeCount")? < 2 {
+    if fields.truth("IsMultiNode")? && fields.count("MultiNodeCount", NODES_MAX)? < 2 {
         return Err(fields.must("MultiNodeCount", "2 or more where IsMultiNode is TRUE"));
     }
     Ok(Run {
         batch_description: fields.text("BatchDescription").to_owned(),
-        workers: fields.count("Workers")?,
+        workers: fields.count("Workers", WORKERS_MAX)?,
         is_distributed: fields.truth("IsDistributedDB")?,
         is_multi_node: fields.truth("IsMultiNode")?,
         is_multi_dc: fields.truth("IsMultiDC")?,
         is_multi_continent: fields.truth("IsMultiContinent")?,
-        multi_node_count: fields.count("MultiNodeCount")?,
+        multi_node_count: fields.count("MultiNodeCount", NODES_MAX)?,
         total_distance_km: fields.measure("TotalNetworkDistance")?,
-        runtime_factor: fields.number("RuntimeFactor")?,
+        runtime_factor: fields.logarithm("RuntimeFactor")?,
     })
 }
 
@@ -216,8 +229,12 @@ impl<'a> Fields<'a> {
         place.and_then(|place| self.record.get(place)).unwrap_or_default().trim()
     }
 
-    fn count(&self, name: &str) -> Result<u32, String> {
-        self.text(name).parse().map_err(|_| self.must(name, "a whole number from 0"))
+    fn count(&self, name: &str, most: u32) -> Result<u32, String> {
+        match self.text(name).parse::<u32>() {
+            Ok(count) if count <= most => Ok(count),
+            Ok(_) => Err(self.must(name, &format!("{most} at most"))),
+            Err(_) => Err(self.must(name, "a whole number from 0")),
+        }
     }
 
     fn number(&self, name: &str) -> Result<f64, String> {
@@ -229,8 +246,21 @@ impl<'a> Fields<'a> {
 
     fn measure(&self, name: &str) -> Result<f64, String> {
         match self.number(name) {
+            Ok(value) if DISTANCE_KM_MAX < value => {
+                Err(self.must(name, &format!("{DISTANCE_KM_MAX} at most")))
+            }
             Ok(value) if 0.0 <= value => Ok(value),
             _ => Err(self.must(name, "a number from 0")),
+        }
+    }
+
+    fn logarithm(&self, name: &str) -> Result<f64, String> {
+        let value = self.number(name)?;
+        match value.abs() <= FACTOR_MAX {
+            true => Ok(value),
+            false => {
+                Err(self.must(name, &format!("a logarithm, from -{FACTOR_MAX} to {FACTOR_MAX}")))
+            }
         }
     }
 
@@ -295,6 +325,34 @@ mod tests {
              line 8: TotalNetworkDistance is \"-3\" and must be a number from 0\n  \
              line 9: MultiNodeCount is \"0\" and must be 2 or more where IsMultiNode is TRUE"
         );
+    }
+
+    #[test]
+    fn what_nobody_measures_is_refused() {
+        let text = format!(
+            "{NAMES}\n\
+             1.33,,near,4294967295,TRUE,TRUE,FALSE,FALSE,3,1500\n\
+             1e308,,near,20,TRUE,TRUE,FALSE,FALSE,3,1500\n\
+             1.33,,near,20,TRUE,TRUE,FALSE,FALSE,3,1e300\n"
+        );
+        let said = read_text(&text).unwrap_err().to_string();
+        for part in [
+            "line 2: Workers is \"4294967295\" and must be 1000000 at most",
+            "line 3: RuntimeFactor is \"1e308\" and must be a logarithm, from -20 to 20",
+            "line 4: TotalNetworkDistance is \"1e300\" and must be 1000000000000 at most",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+
+    #[test]
+    fn names_of_columns_are_trimmed_and_each_is_there_once() {
+        let line = "1.33,,near,20,TRUE,TRUE,FALSE,FALSE,3,1500";
+        let text = format!("{}\n{line}\n", NAMES.replace(",Workers", ", Workers "));
+        assert_eq!(read_text(&text).unwrap()[0].workers, 20);
+        let text = format!("{NAMES},Workers\n{line},40\n");
+        let said = read_text(&text).unwrap_err().to_string();
+        assert!(said.ends_with("line 1: there are several columns Workers"), "{said}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::Chart;
 use super::{Block, Page, Table};
+use crate::password::hidden;
 use crate::record::Record;
 
 /// Plots are drawn on white; in the dark their lightness is turned round and their hues stay.
@@ -97,7 +98,8 @@ fn made_on(records: &[Record]) -> Markup {
         @for machine in machines {
             p { (machine.processors) " threads of " (machine.processor) ", Linux " (machine.kernel)
                 "; " (machine.server) "; tutti-lab " (machine.lab) ". The command:" }
-            pre { (machine.command) }
+            // Runs of older versions have it as it was given.
+            pre { (hidden(&machine.command)) }
         }
     }
 }

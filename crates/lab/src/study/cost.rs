@@ -7,7 +7,6 @@
 //! workers, five repetitions, everything undone before a run and every record verified after it.
 //! Start reading at [`run`], then [`Deployment`].
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,6 +17,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::series::{OutputArgs, Series, shared_data};
+use crate::configuration::{Configuration, Planned};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -33,6 +33,12 @@ use tutti_lab::workload::lahman::{Lahman, Placement, insert};
 use tutti_lab::workload::session::{PreparingSession, Session};
 
 pub(crate) const NAME: &str = "cost";
+
+const CONFIGURATION: Configuration = Configuration {
+    kind: &["deployment", "workers"],
+    varies: &["repetition"],
+    shared: &["records", "source", "placement"],
+};
 
 /// Published in the paper's table for its own system: what each coefficient was.
 const PUBLISHED: [(&str, f64); 5] = [
@@ -178,56 +184,65 @@ pub(crate) async fn run(mut args: CostArgs) -> anyhow::Result<()> {
     let wanted = Some(args.records as usize);
     let dir = args.lahman.clone().or_else(|| shared_data("lahman"));
     let lahman = Arc::new(Lahman::of(dir.as_deref(), wanted)?);
-    let (kinds, repetitions) = (args.workers.len(), args.repetitions as usize);
-    let runs = args.deployments.len() * kinds * repetitions;
-    let mut series = Series::begin(NAME, &args.output, runs)?;
-    for deployment in args.deployments.iter().copied() {
-        let planned: Vec<_> = (1..=args.repetitions)
-            .flat_map(|repetition| args.workers.iter().map(move |workers| (*workers, repetition)))
-            .map(|(workers, repetition)| {
-                let name = deployment.name();
-                (workers, repetition, format!("{name}, {workers} workers #{repetition}"))
-            })
-            .collect();
-        if series.passes_over(planned.iter().map(|(.., run)| run)) {
+    let plans: Vec<(Deployment, Vec<(u16, Planned)>)> =
+        args.deployments.iter().map(|it| (*it, plan(&args, *it, &lahman))).collect();
+    let all: Vec<Planned> =
+        plans.iter().flat_map(|(_, runs)| runs.iter().map(|(_, run)| run.clone())).collect();
+    let mut series = Series::begin(NAME, CONFIGURATION, &args.output, &all)?;
+    for (deployment, runs) in plans {
+        if series.passes_over(runs.iter().map(|(_, run)| run)) {
             continue;
         }
-        let distances = deployment.distances();
+        let (system, distances) = (deployment.system(), deployment.distances());
         let workers_max = args.workers.iter().copied().max().unwrap_or_default();
-        let ground = Ground::make(&deployment.system(), workers_max, &distances).await?;
-        for (workers, repetition, run) in planned {
+        let ground = series.make(Ground::make(&system, workers_max, &distances)).await?;
+        for (workers, Planned { name, parameters }) in runs {
             let machine = series.machine(&ground.name);
             let record = async {
                 let driven =
                     insert_all(&ground, deployment, args.placement, workers, &lahman).await?;
-                let [is_multi_node, is_multi_dc, is_multi_continent] = deployment.dummies();
-                let parameters = BTreeMap::from([
-                    ("deployment".to_owned(), Value::from(deployment.name())),
-                    ("workers".to_owned(), Value::from(workers)),
-                    ("repetition".to_owned(), Value::from(repetition)),
-                    ("records".to_owned(), Value::from(lahman.len())),
-                    ("source".to_owned(), Value::from(lahman.source.as_str())),
-                    ("placement".to_owned(), Value::from(args.placement.name())),
-                    ("is_distributed".to_owned(), Value::from(Deployment::OneNode <= deployment)),
-                    ("is_multi_node".to_owned(), Value::from(is_multi_node)),
-                    ("is_multi_dc".to_owned(), Value::from(is_multi_dc)),
-                    ("is_multi_continent".to_owned(), Value::from(is_multi_continent)),
-                    ("rtt_ms".to_owned(), Value::from(distances.mean_rtt_ms())),
-                ]);
                 Ok(Record::of_clients(
                     NAME,
-                    &run,
+                    &name,
                     parameters,
                     &driven,
                     "every record was read back and is what was inserted",
                     machine,
                 ))
             };
-            series.run(&run, record).await?;
+            series.run(&name, record).await?;
         }
         ground.remove().await?;
     }
     series.end(page)
+}
+
+/// The runs of a deployment, each with its workers.
+fn plan(args: &CostArgs, deployment: Deployment, lahman: &Lahman) -> Vec<(u16, Planned)> {
+    let [is_multi_node, is_multi_dc, is_multi_continent] = deployment.dummies();
+    let mut planned = Vec::new();
+    for repetition in 1..=args.repetitions {
+        for workers in args.workers.iter().copied() {
+            let run = Planned::of(
+                format!("{}, {workers} workers #{repetition}", deployment.name()),
+                [
+                    ("deployment", deployment.name().into()),
+                    ("workers", workers.into()),
+                    ("repetition", repetition.into()),
+                    ("records", lahman.len().into()),
+                    ("source", lahman.source.as_str().into()),
+                    ("placement", args.placement.name().into()),
+                    ("is_distributed", (Deployment::OneNode <= deployment).into()),
+                    ("is_multi_node", is_multi_node.into()),
+                    ("is_multi_dc", is_multi_dc.into()),
+                    ("is_multi_continent", is_multi_continent.into()),
+                    ("rtt_ms", deployment.distances().mean_rtt_ms().into()),
+                ],
+            );
+            planned.push((workers, run));
+        }
+    }
+    planned
 }
 
 /// Undoes what is there, inserts all records, and reads them back.

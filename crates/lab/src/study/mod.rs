@@ -7,8 +7,10 @@ use std::path::Path;
 
 use anyhow::bail;
 
+use crate::files;
 use crate::record::{self, Record};
 use crate::report::{Page, compare, html};
+use crate::terminal::print;
 
 mod bank;
 pub(crate) mod cost;
@@ -18,6 +20,9 @@ pub(crate) mod scale;
 mod series;
 pub(crate) mod thesis;
 pub(crate) mod transfer;
+
+/// The name of the page that compares a directory with another one.
+const COMPARISON: &str = "compared.html";
 
 /// The page about runs of one study.
 ///
@@ -37,15 +42,15 @@ fn page(records: &[Record]) -> anyhow::Result<Page> {
 /// `tutti-lab report`.
 pub(crate) fn report(dir: &Path, other: Option<&Path>) -> anyhow::Result<()> {
     let records = record::read(dir)?;
+    // Printed first: a directory that cannot be written, or a full disk, is no reason to say nothing.
     if let Some(other) = other {
         let page = compare::page(&records, &record::read(other)?, dir, other)?;
-        let path = other.join("compared.html");
-        std::fs::write(&path, html::render(&page, &records)?)?;
-        println!("{}\n{}", page.in_terminal(), path.display());
-        return Ok(());
+        print(&format!("{}\n", page.in_terminal()))?;
+        files::write_all(other, [(COMPARISON, html::render(&page, &records)?.as_str())])?;
+        return print(&format!("{}\n", other.join(COMPARISON).display()));
     }
     let page = page(&records)?;
+    print(&format!("{}\n", page.in_terminal()))?;
     let path = series::write(dir, &page, &records)?;
-    println!("{}\n{}", page.in_terminal(), path.display());
-    Ok(())
+    print(&format!("{}\n", path.display()))
 }

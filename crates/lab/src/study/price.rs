@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde_json::Value;
 
 use super::bank::{Bank, CHECKED, TRANSFERS};
 use super::series::{OutputArgs, Series};
+use crate::configuration::{Configuration, Planned};
 use crate::ground::{Distances, Ground, System};
 use crate::load::Driven;
 use crate::record::Record;
@@ -25,6 +25,12 @@ use tutti_lab::client;
 use tutti_lab::distance::Stretch;
 
 pub(crate) const NAME: &str = "price";
+
+const CONFIGURATION: Configuration = Configuration {
+    kind: &["guarantee", "rtt_ms"],
+    varies: &["repetition"],
+    shared: &["clients", "seconds"],
+};
 
 const ACCOUNTS: i64 = 2_000;
 const NODES: u16 = 3;
@@ -149,42 +155,53 @@ pub(crate) async fn run(mut args: PriceArgs) -> anyhow::Result<()> {
             !matches!(it, Guarantee::GlobalRepeatableRead | Guarantee::GlobalSerializable)
         });
     }
-    let runs = args.guarantees.len() * args.rtt_ms.len() * args.repetitions as usize;
-    let mut series = Series::begin(NAME, &args.output, runs)?;
-    for guarantee in args.guarantees.iter().copied() {
-        for rtt_ms in args.rtt_ms.iter().copied() {
-            let planned: Vec<_> = (1..=args.repetitions)
-                .map(|repetition| {
-                    (repetition, format!("{}, {rtt_ms} ms #{repetition}", guarantee.name()))
-                })
-                .collect();
-            if series.passes_over(planned.iter().map(|(_, run)| run)) {
-                continue;
-            }
-            let distances = guarantee.distances(rtt_ms)?;
-            let bank = Bank::open(&guarantee.system(), args.clients, &distances, ACCOUNTS).await?;
-            for (repetition, run) in planned {
-                let machine = series.machine(&bank.ground.name);
-                let record = async {
-                    bank.ground.tidy().await?;
-                    let Measured { driven, figures } = measure(&bank, guarantee, &args).await?;
-                    let parameters = BTreeMap::from([
-                        ("guarantee".to_owned(), Value::from(guarantee.name())),
-                        ("rtt_ms".to_owned(), Value::from(rtt_ms)),
-                        ("clients".to_owned(), Value::from(args.clients)),
-                        ("repetition".to_owned(), Value::from(repetition)),
-                    ]);
-                    Ok(Record {
-                        figures,
-                        ..Record::of_clients(NAME, &run, parameters, &driven, CHECKED, machine)
-                    })
-                };
-                series.run(&run, record).await?;
-            }
-            bank.ground.remove().await?;
+    let all: Vec<Planned> = plan(&args).flat_map(|(.., runs)| runs).collect();
+    let mut series = Series::begin(NAME, CONFIGURATION, &args.output, &all)?;
+    for (guarantee, rtt_ms, runs) in plan(&args) {
+        if series.passes_over(&runs) {
+            continue;
         }
+        let distances = guarantee.distances(rtt_ms)?;
+        let system = guarantee.system();
+        let bank = series.make(Bank::open(&system, args.clients, &distances, ACCOUNTS)).await?;
+        for Planned { name, parameters } in runs {
+            let machine = series.machine(&bank.ground.name);
+            let record = async {
+                bank.ground.tidy().await?;
+                let Measured { driven, figures } = measure(&bank, guarantee, &args).await?;
+                Ok(Record {
+                    figures,
+                    ..Record::of_clients(NAME, &name, parameters, &driven, CHECKED, machine)
+                })
+            };
+            series.run(&name, record).await?;
+        }
+        bank.ground.remove().await?;
     }
     series.end(page)
+}
+
+/// What is bought at which distance, and the runs of it.
+fn plan(args: &PriceArgs) -> impl Iterator<Item = (Guarantee, f64, Vec<Planned>)> {
+    let kinds = args
+        .guarantees
+        .iter()
+        .flat_map(|guarantee| args.rtt_ms.iter().map(move |rtt_ms| (*guarantee, *rtt_ms)));
+    kinds.map(|(guarantee, rtt_ms)| {
+        let run = |repetition: u32| {
+            Planned::of(
+                format!("{}, {rtt_ms} ms #{repetition}", guarantee.name()),
+                [
+                    ("guarantee", guarantee.name().into()),
+                    ("rtt_ms", rtt_ms.into()),
+                    ("clients", args.clients.into()),
+                    ("seconds", args.seconds.into()),
+                    ("repetition", repetition.into()),
+                ],
+            )
+        };
+        (guarantee, rtt_ms, (1..=args.repetitions).map(run).collect())
+    })
 }
 
 /// A run, and what was counted of it.

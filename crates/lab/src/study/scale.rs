@@ -5,15 +5,14 @@
 //! Source: Postgres-XC's throughput of DBT-1 beside one PostgreSQL, which is its figure for write scalability.
 //! Start reading at [`run`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
 
 use super::bank::{Bank, CHECKED, TRANSFERS};
 use super::series::{OutputArgs, Series};
+use crate::configuration::{Configuration, Planned};
 use crate::ground::share::Shares;
 use crate::ground::{Distances, System};
 use crate::load::Driven;
@@ -27,6 +26,12 @@ pub(crate) const NAME: &str = "scale";
 const POSTGRES_XC: [(u16, f64); 5] = [(1, 0.71), (2, 1.39), (3, 2.06), (5, 3.24), (10, 5.88)];
 /// What we want of local transactions.
 const AIMS: [(u16, f64); 5] = [(1, 0.95), (2, 1.9), (3, 2.8), (5, 4.5), (10, 9.0)];
+
+const CONFIGURATION: Configuration = Configuration {
+    kind: &["system", "nodes", "global_percent"],
+    varies: &["repetition"],
+    shared: &["share_percent", "clients_per_node", "seconds"],
+};
 
 const ACCOUNTS_PER_NODE: i64 = 2_000;
 const WARM_UP: Duration = Duration::from_secs(1);
@@ -75,48 +80,61 @@ pub(crate) async fn run(mut args: ScaleArgs) -> anyhow::Result<()> {
         (args.nodes, args.repetitions, args.seconds) = (vec![1, 3], 1, 2);
         args.clients = args.clients.min(4);
     }
-    let mixes = |nodes: u16| match nodes {
-        // One node has no transaction over two.
-        1 => vec![0],
-        _ => args.global.clone(),
-    };
-    let mut systems = vec![(DIRECT, 1, vec![0])];
-    systems.extend(args.nodes.iter().map(|nodes| ("Tutti", *nodes, mixes(*nodes))));
-    let kinds: usize = systems.iter().map(|(.., mixes)| mixes.len()).sum();
-    let mut series = Series::begin(NAME, &args.output, kinds * args.repetitions as usize)?;
-    for (name, nodes, mixes) in systems {
-        let planned: Vec<_> = (1..=args.repetitions)
-            .flat_map(|repetition| mixes.iter().map(move |global| (repetition, *global)))
-            .map(|(repetition, global)| {
-                let run = format!("{name}, {nodes} nodes, {global} % global #{repetition}");
-                (repetition, global, run)
-            })
-            .collect();
-        if series.passes_over(planned.iter().map(|(.., run)| run)) {
+    let plans = plan(&args);
+    let all: Vec<Planned> =
+        plans.iter().flat_map(|(.., runs)| runs.iter().map(|(_, run)| run.clone())).collect();
+    let mut series = Series::begin(NAME, CONFIGURATION, &args.output, &all)?;
+    for (system, nodes, runs) in plans {
+        if series.passes_over(runs.iter().map(|(_, run)| run)) {
             continue;
         }
-        let place = Place::make(&args, name, nodes).await?;
-        for (repetition, global, run) in planned {
+        let place = series.make(Place::make(&args, system, nodes)).await?;
+        for (global, Planned { name, mut parameters }) in runs {
             let machine = series.machine(&place.bank.ground.name);
+            let limited = place.limited.as_deref().unwrap_or("yes");
+            parameters.insert("limited".to_owned(), limited.into());
             let record = async {
                 place.bank.ground.tidy().await?;
                 let driven = place.measure(&args, global).await?;
-                let parameters = BTreeMap::from([
-                    ("system".to_owned(), Value::from(name)),
-                    ("nodes".to_owned(), Value::from(nodes)),
-                    ("global_percent".to_owned(), Value::from(global)),
-                    ("share_percent".to_owned(), Value::from(args.share)),
-                    ("limited".to_owned(), Value::from(place.limited.as_deref().unwrap_or("yes"))),
-                    ("clients_per_node".to_owned(), Value::from(args.clients)),
-                    ("repetition".to_owned(), Value::from(repetition)),
-                ]);
-                Ok(Record::of_clients(NAME, &run, parameters, &driven, CHECKED, machine))
+                Ok(Record::of_clients(NAME, &name, parameters, &driven, CHECKED, machine))
             };
-            series.run(&run, record).await?;
+            series.run(&name, record).await?;
         }
         place.bank.ground.remove().await?;
     }
     series.end(page)
+}
+
+/// The runs on a system, each with its percentage of global transactions.
+type Runs = Vec<(u8, Planned)>;
+
+/// Systems with their numbers of nodes, and the runs on each.
+fn plan(args: &ScaleArgs) -> Vec<(&'static str, u16, Runs)> {
+    let kinds = [(DIRECT, 1)].into_iter().chain(args.nodes.iter().map(|nodes| ("Tutti", *nodes)));
+    let of_kind = |(system, nodes): (&'static str, u16)| {
+        // One node has no transaction over two.
+        let mixes = if nodes == 1 { vec![0] } else { args.global.clone() };
+        let mut runs = Vec::new();
+        for repetition in 1..=args.repetitions {
+            for global in mixes.iter().copied() {
+                let run = Planned::of(
+                    format!("{system}, {nodes} nodes, {global} % global #{repetition}"),
+                    [
+                        ("system", system.into()),
+                        ("nodes", nodes.into()),
+                        ("global_percent", global.into()),
+                        ("share_percent", args.share.into()),
+                        ("clients_per_node", args.clients.into()),
+                        ("seconds", args.seconds.into()),
+                        ("repetition", repetition.into()),
+                    ],
+                );
+                runs.push((global, run));
+            }
+        }
+        (system, nodes, runs)
+    };
+    kinds.map(of_kind).collect()
 }
 
 /// Accounts on servers with their shares.

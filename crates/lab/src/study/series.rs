@@ -1,21 +1,30 @@
 //! What all studies do in the same way: progress, records that one can carry on with, the page at the end.
 //!
-//! Owns: the order of runs, and that what was made is kept when the user interrupts. Never: knows what a run does,
-//! nor which studies there are.
+//! Owns: the order of runs, that what was made is kept when the user interrupts, and that a directory has runs of one
+//! configuration. Never: knows what a run does, nor which studies there are.
 //! Start reading at [`Series`].
 
 use std::future::Future;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::configuration::{Configuration, Planned};
+use crate::files;
+use crate::ground::begun;
 use crate::interrupt::Interrupt;
+use crate::password::hidden;
 use crate::record::{Machine, Record, Records};
 use crate::report::{Block, Page, html};
+use crate::terminal::print;
+
+/// The name of the page in a study's directory.
+const PAGE: &str = "index.html";
 
 /// What every study takes.
 #[derive(Args, Clone, Debug)]
@@ -39,13 +48,15 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Of so many runs.
+    /// Of these runs.
     ///
-    /// Errors: the directory cannot be written, or is another study's.
+    /// Errors: the directory cannot be written, another process writes it, or its runs are another study's or were
+    /// made in another way than these.
     pub(crate) fn begin(
         study: &'static str,
+        configuration: Configuration,
         output: &OutputArgs,
-        runs: usize,
+        planned: &[Planned],
     ) -> anyhow::Result<Self> {
         let unnamed = output.out.is_none().then(tempfile::tempdir).transpose()?;
         let dir = match (&output.out, &unnamed) {
@@ -54,10 +65,14 @@ impl Series {
             (None, None) => unreachable!("one of them is there"),
         };
         let records = Records::carry_on(&dir, study)?;
+        if let Some(why) = configuration.refusal(records.all(), planned) {
+            bail!("{}: {why}: name another --out", dir.display());
+        }
         let style = ProgressStyle::with_template("{bar:24} {pos}/{len} runs  {eta} left  {msg}")?;
-        let bar = ProgressBar::new(runs as u64).with_style(style);
-        let command = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
-        let command = format!("tutti-lab {command}");
+        let bar = ProgressBar::new(planned.len() as u64).with_style(style);
+        // The page is there to be shown to others.
+        let arguments = std::env::args().skip(1).map(|argument| hidden(&argument));
+        let command = format!("tutti-lab {}", arguments.collect::<Vec<_>>().join(" "));
         let interrupt = Interrupt::listen()?;
         Ok(Self { study, records, bar, interrupt, dir, _unnamed: unnamed, command })
     }
@@ -67,22 +82,46 @@ impl Series {
         Machine::this(server, &self.command)
     }
 
-    /// A run that is there from before.
-    pub(crate) fn record(&self, run: &str) -> Option<&Record> {
-        self.records.all().iter().find(|record| record.run == run)
-    }
-
     /// Whether all of these runs are there from before; then they are passed over.
-    pub(crate) fn passes_over<'a>(&mut self, runs: impl IntoIterator<Item = &'a String>) -> bool {
+    pub(crate) fn passes_over<'a>(&mut self, runs: impl IntoIterator<Item = &'a Planned>) -> bool {
         let mut count = 0;
         let are_there = runs.into_iter().all(|run| {
             count += 1;
-            self.records.has(run)
+            self.records.has(&run.name)
         });
         if are_there {
             self.bar.inc(count);
         }
         are_there
+    }
+
+    /// Makes what runs need, servers above all.
+    ///
+    /// Errors: those of `work`; the user has interrupted it, and what it had begun is ended.
+    pub(crate) async fn make<T>(
+        &mut self,
+        work: impl Future<Output = anyhow::Result<T>>,
+    ) -> anyhow::Result<T> {
+        self.bar.set_message("starting servers");
+        let mut work = pin!(work);
+        tokio::select! {
+            made = &mut work => return made,
+            () = self.interrupt.came() => (),
+        }
+        begun::end(work, begun::is_servers).await;
+        Err(self.interrupted())
+    }
+
+    /// What is said when the user has interrupted it.
+    fn interrupted(&self) -> anyhow::Error {
+        self.bar.abandon();
+        match self.records.all().len() {
+            0 => anyhow!("interrupted before the first run had ended"),
+            made => anyhow!(
+                "interrupted; {made} runs are in {}: the same command carries on",
+                self.dir.display()
+            ),
+        }
     }
 
     /// Makes a run and keeps its record, unless it is there from before.
@@ -101,16 +140,7 @@ impl Series {
         let begun = Instant::now();
         let made = tokio::select! {
             made = work => made?,
-            () = self.interrupt.came() => {
-                self.bar.abandon();
-                match self.records.all().len() {
-                    0 => bail!("interrupted before the first run had ended"),
-                    made => bail!(
-                        "interrupted; {made} runs are in {}: the same command carries on",
-                        self.dir.display()
-                    ),
-                }
-            }
+            () = self.interrupt.came() => return Err(self.interrupted()),
         };
         if !std::io::stderr().is_terminal() {
             let seconds = begun.elapsed().as_secs_f64();
@@ -125,34 +155,27 @@ impl Series {
     pub(crate) fn end(self, page: fn(&[Record]) -> anyhow::Result<Page>) -> anyhow::Result<()> {
         self.bar.finish_and_clear();
         let page = page(self.records.all())?;
+        // First, for what was found is worth more than the page: the disk may be full.
+        print(&format!("{}\n", page.in_terminal()))?;
         let path = write(&self.dir, &page, self.records.all())?;
-        println!("{}", page.in_terminal());
         match self._unnamed {
-            None => println!("{}", path.display()),
-            Some(_) => {
-                println!("Nothing was kept: --out DIR keeps the runs and a page with plots.")
-            }
+            None => print(&format!("{}\n", path.display())),
+            Some(_) => print("Nothing was kept: --out DIR keeps the runs and a page with plots.\n"),
         }
-        Ok(())
     }
 }
 
 /// Writes a page into a directory of runs: `index.html`, a CSV file for each plot, and what else it has. Says where.
 pub(super) fn write(dir: &Path, page: &Page, records: &[Record]) -> anyhow::Result<PathBuf> {
-    let path = dir.join("index.html");
-    for chart in page.blocks.iter().filter_map(|block| match block {
-        Block::Plot(chart) => Some(chart),
-        _ => None,
-    }) {
-        let csv = dir.join(chart.csv_name());
-        std::fs::write(&csv, chart.csv()?).with_context(|| format!("write {}", csv.display()))?;
+    let mut all = page.files.clone();
+    for block in &page.blocks {
+        if let Block::Plot(chart) = block {
+            all.push((chart.csv_name(), chart.csv()?));
+        }
     }
-    for (name, contents) in &page.files {
-        std::fs::write(dir.join(name), contents)?;
-    }
-    let html = html::render(page, records)?;
-    std::fs::write(&path, html).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
+    all.push((PAGE.to_owned(), html::render(page, records)?));
+    files::write_all(dir, all.iter().map(|(name, contents)| (name.as_str(), contents.as_str())))?;
+    Ok(dir.join(PAGE))
 }
 
 /// What is there of the data beside the repository: `shared/data` in this directory, or any above it.

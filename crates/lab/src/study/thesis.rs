@@ -16,10 +16,10 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use serde_json::Value;
 
 use super::bank;
 use super::series::{OutputArgs, Series};
+use crate::configuration::{Configuration, Planned};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -32,6 +32,22 @@ use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::shop::{self, Alteration, Commit, Data, Look, STOCK, Size, TABLES};
 
 pub(crate) const NAME: &str = "thesis";
+
+const CONFIGURATION: Configuration = Configuration {
+    kind: &["nodes", "mode", "sleep_s"],
+    varies: &["repetition"],
+    shared: &[
+        "selects",
+        "select_threads",
+        "alter_threads",
+        "select_pause_ms",
+        "statements",
+        "shoppers",
+        "data",
+        "data_bytes",
+        "rtt_ms",
+    ],
+};
 
 /// Published: sleep in seconds, and queries per second of 1 node, of 2 and 4 with two-phase commit, of 2 and 4
 /// without.
@@ -156,9 +172,26 @@ impl Plan {
         if self.nodes == 1 || self.is_acid { Commit::Acid } else { Commit::Base }
     }
 
-    fn run(self) -> String {
+    fn planned(self, args: &ThesisArgs) -> Planned {
         let Self { nodes, sleep_s, repetition, .. } = self;
-        format!("{nodes} nodes, {}, sleep {sleep_s} s #{repetition}", self.mode())
+        Planned::of(
+            format!("{nodes} nodes, {}, sleep {sleep_s} s #{repetition}", self.mode()),
+            [
+                ("nodes", nodes.into()),
+                ("mode", self.mode().into()),
+                ("sleep_s", sleep_s.into()),
+                ("repetition", repetition.into()),
+                ("selects", args.selects.into()),
+                ("select_threads", args.select_threads.into()),
+                ("alter_threads", args.alter_threads.into()),
+                ("select_pause_ms", args.select_pause_ms.into()),
+                ("statements", args.statements.into()),
+                ("shoppers", args.shoppers.into()),
+                ("data", args.data.name().into()),
+                ("data_bytes", args.data_bytes.into()),
+                ("rtt_ms", args.rtt_ms.unwrap_or_default().into()),
+            ],
+        )
     }
 }
 
@@ -187,14 +220,15 @@ pub(crate) async fn run(mut args: ThesisArgs) -> anyhow::Result<()> {
         args.statements = args.statements.min(10);
     }
     let plans = plans(&args);
-    let mut series = Series::begin(NAME, &args.output, plans.len())?;
+    let all: Vec<Planned> = plans.iter().map(|plan| plan.planned(&args)).collect();
+    let mut series = Series::begin(NAME, CONFIGURATION, &args.output, &all)?;
     let mut kinds: Vec<(u16, bool)> = plans.iter().map(|plan| (plan.nodes, plan.is_acid)).collect();
     kinds.dedup();
     for (nodes, is_acid) in kinds {
         let planned: Vec<_> = plans
             .iter()
             .filter(|plan| (plan.nodes, plan.is_acid) == (nodes, is_acid))
-            .map(|plan| (*plan, plan.run()))
+            .map(|plan| (*plan, plan.planned(&args)))
             .collect();
         if series.passes_over(planned.iter().map(|(_, run)| run)) {
             continue;
@@ -204,8 +238,9 @@ pub(crate) async fn run(mut args: ThesisArgs) -> anyhow::Result<()> {
         far[0] = None;
         let distances = Distances { nodes: far, ..Distances::default() };
         let clients = args.select_threads + args.alter_threads;
-        let ground = Ground::make(&System::Tutti { nodes }, clients, &distances).await?;
-        for (plan, run) in planned {
+        let system = System::Tutti { nodes };
+        let ground = series.make(Ground::make(&system, clients, &distances)).await?;
+        for (plan, Planned { name, parameters }) in planned {
             let machine = series.machine(&ground.name);
             let record = async {
                 let (driven, checked) = measure(&args, &ground, plan).await?;
@@ -218,17 +253,10 @@ pub(crate) async fn run(mut args: ThesisArgs) -> anyhow::Result<()> {
                 let rate = queries / driven.lasted.as_secs_f64();
                 Ok(Record {
                     figures: BTreeMap::from([("queries_per_s".to_owned(), rate)]),
-                    ..Record::of_clients(
-                        NAME,
-                        &run,
-                        parameters(&args, plan),
-                        &driven,
-                        &checked,
-                        machine,
-                    )
+                    ..Record::of_clients(NAME, &name, parameters, &driven, &checked, machine)
                 })
             };
-            series.run(&run, record).await?;
+            series.run(&name, record).await?;
         }
         ground.remove().await?;
     }
@@ -256,24 +284,6 @@ fn plans(args: &ThesisArgs) -> Vec<Plan> {
         }
     }
     plans
-}
-
-fn parameters(args: &ThesisArgs, plan: Plan) -> BTreeMap<String, Value> {
-    BTreeMap::from([
-        ("nodes".to_owned(), Value::from(plan.nodes)),
-        ("mode".to_owned(), Value::from(plan.mode())),
-        ("sleep_s".to_owned(), Value::from(plan.sleep_s)),
-        ("repetition".to_owned(), Value::from(plan.repetition)),
-        ("selects".to_owned(), Value::from(args.selects)),
-        ("select_threads".to_owned(), Value::from(args.select_threads)),
-        ("alter_threads".to_owned(), Value::from(args.alter_threads)),
-        ("select_pause_ms".to_owned(), Value::from(args.select_pause_ms)),
-        ("statements".to_owned(), Value::from(args.statements)),
-        ("shoppers".to_owned(), Value::from(args.shoppers)),
-        ("data".to_owned(), Value::from(args.data.name())),
-        ("data_bytes".to_owned(), Value::from(args.data_bytes)),
-        ("rtt_ms".to_owned(), Value::from(args.rtt_ms.unwrap_or_default())),
-    ])
 }
 
 /// A run on a shop of its own, and what was checked behind it.
@@ -735,14 +745,13 @@ mod tests {
     }
 
     fn record(nodes: u16, mode: &str, sleep_s: f64, queries_per_s: f64) -> Record {
-        let plan = Plan { nodes, is_acid: mode != "BASE", sleep_s, repetition: 1 };
         Record {
             study: NAME.to_owned(),
-            run: plan.run(),
+            run: format!("{nodes} nodes, {mode}, sleep {sleep_s} s #1"),
             parameters: BTreeMap::from([
-                ("nodes".to_owned(), Value::from(nodes)),
-                ("mode".to_owned(), Value::from(mode)),
-                ("sleep_s".to_owned(), Value::from(sleep_s)),
+                ("nodes".to_owned(), nodes.into()),
+                ("mode".to_owned(), mode.into()),
+                ("sleep_s".to_owned(), sleep_s.into()),
             ]),
             lasted_s: 75.0,
             clients: BTreeMap::new(),

@@ -4,7 +4,6 @@
 //! are not all the money there is, on any endpoint. Never: judges a system by its name.
 //! Start reading at [`run`].
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -13,12 +12,13 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use serde_json::Value;
 
 use super::bank::{CHECKED, KEY, OPENING_BALANCE, TABLE, TRANSFERS, check, done};
 use super::series::{OutputArgs, Series};
+use crate::configuration::{Configuration, Planned};
 use crate::ground::{Distances, Ground, System};
 use crate::load::{Client, Crew, Done, Pace, Step, Window, drive};
+use crate::password::without_password;
 use crate::record::Record;
 use crate::report::plot::{Axis, Chart, Marks, Series as Line};
 use crate::report::{Block, Page, Table, figure, median};
@@ -30,6 +30,12 @@ use tutti_lab::workload::transfers::Transfers;
 pub(crate) const NAME: &str = "transfer";
 
 const WARM_UP: Duration = Duration::from_millis(500);
+/// Systems are set beside each other; each may need a dialect of its own.
+const CONFIGURATION: Configuration = Configuration {
+    kind: &["system"],
+    varies: &["reading", "repetition"],
+    shared: &["writers", "readers", "accounts", "seconds"],
+};
 
 /// `tutti-lab transfer`.
 #[derive(Args, Clone, Debug)]
@@ -119,45 +125,31 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
         true => vec![System::Tutti { nodes: args.nodes }],
         false => args.url.iter().cloned().map(System::Endpoint).collect(),
     };
-    let runs = systems.len() * args.reading.len() * args.repetitions as usize;
-    let mut series = Series::begin(NAME, &args.output, runs)?;
-    for system in systems {
-        let label = match &system {
-            System::Endpoint(url) => without_password(url),
-            _ => format!("Tutti, {} nodes", args.nodes),
-        };
-        let run_of = |repetition: u32, reading: Reading| {
-            format!("{label}, {} #{repetition}", reading.name())
-        };
-        let planned: Vec<String> = (1..=args.repetitions)
-            .flat_map(|repetition| args.reading.iter().map(move |reading| (repetition, *reading)))
-            .map(|(repetition, reading)| run_of(repetition, reading))
-            .collect();
-        if series.passes_over(&planned) {
+    let plans: Vec<(System, Vec<(Reading, Planned)>)> =
+        systems.into_iter().map(|system| (system.clone(), plan(&args, &system))).collect();
+    let all: Vec<Planned> =
+        plans.iter().flat_map(|(_, runs)| runs.iter().map(|(_, run)| run.clone())).collect();
+    let mut series = Series::begin(NAME, CONFIGURATION, &args.output, &all)?;
+    for (system, runs) in plans {
+        if series.passes_over(runs.iter().map(|(_, run)| run)) {
             continue;
         }
         let clients = args.writers + args.readers;
-        let ground = Ground::make(&system, clients, &Distances::default()).await?;
-        let transfers = setup(&args, &ground.url).await.context("cannot make the accounts")?;
-        for repetition in 1..=args.repetitions {
-            for reading in args.reading.iter().copied() {
-                let run = run_of(repetition, reading);
-                let machine = series.machine(&ground.name);
-                let work = measure(&args, &ground.url, &transfers, reading);
-                let record = async {
-                    let driven = work.await?;
-                    let parameters = BTreeMap::from([
-                        ("system".to_owned(), Value::from(label.as_str())),
-                        ("reading".to_owned(), Value::from(reading.name())),
-                        ("writers".to_owned(), Value::from(args.writers)),
-                        ("readers".to_owned(), Value::from(args.readers)),
-                        ("accounts".to_owned(), Value::from(args.accounts)),
-                        ("repetition".to_owned(), Value::from(repetition)),
-                    ]);
-                    Ok(Record::of_clients(NAME, &run, parameters, &driven, CHECKED, machine))
-                };
-                series.run(&run, record).await?;
-            }
+        let (ground, transfers) = series
+            .make(async {
+                let ground = Ground::make(&system, clients, &Distances::default()).await?;
+                let made = setup(&args, &ground.url).await.context("cannot make the accounts")?;
+                Ok((ground, made))
+            })
+            .await?;
+        for (reading, Planned { name, parameters }) in runs {
+            let machine = series.machine(&ground.name);
+            let work = measure(&args, &ground.url, &transfers, reading);
+            let record = async {
+                let driven = work.await?;
+                Ok(Record::of_clients(NAME, &name, parameters, &driven, CHECKED, machine))
+            };
+            series.run(&name, record).await?;
         }
         let mut session = PreparingSession::connect(&ground.url).await?;
         session.query(&format!("DROP TABLE {TABLE}")).await?;
@@ -165,6 +157,36 @@ pub(crate) async fn run(mut args: TransferArgs) -> anyhow::Result<()> {
         ground.remove().await?;
     }
     series.end(page)
+}
+
+/// The runs on a system.
+fn plan(args: &TransferArgs, system: &System) -> Vec<(Reading, Planned)> {
+    let label = match system {
+        System::Endpoint(url) => without_password(url),
+        _ => format!("Tutti, {} nodes", args.nodes),
+    };
+    let dialect =
+        args.dialect.to_possible_value().map_or_else(String::new, |it| it.get_name().to_owned());
+    let mut planned = Vec::new();
+    for repetition in 1..=args.repetitions {
+        for reading in args.reading.iter().copied() {
+            let run = Planned::of(
+                format!("{label}, {} #{repetition}", reading.name()),
+                [
+                    ("system", label.as_str().into()),
+                    ("reading", reading.name().into()),
+                    ("writers", args.writers.into()),
+                    ("readers", args.readers.into()),
+                    ("accounts", args.accounts.into()),
+                    ("seconds", args.seconds.into()),
+                    ("dialect", dialect.as_str().into()),
+                    ("repetition", repetition.into()),
+                ],
+            );
+            planned.push((reading, run));
+        }
+    }
+    planned
 }
 
 /// Makes the accounts anew.
@@ -272,14 +294,6 @@ impl Client for Reader {
             }
         })
     }
-}
-
-/// A URL as it may be shown.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((before, after)) = url.split_once("://") else { return url.to_owned() };
-    let Some((who, place)) = after.rsplit_once('@') else { return url.to_owned() };
-    let user = who.split(':').next().unwrap_or_default();
-    format!("{before}://{user}@{place}")
 }
 
 /// What the runs have shown.
@@ -393,16 +407,4 @@ fn bars(
     };
     let points = kinds.iter().enumerate().map(mean).collect();
     Line { name: name.to_owned(), points, is_dashed: false }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_not_shown() {
-        assert_eq!(without_password("postgres://me:secret@host/db"), "postgres://me@host/db");
-        assert_eq!(without_password("postgres://me@host/db"), "postgres://me@host/db");
-        assert_eq!(without_password("host=here"), "host=here");
-    }
 }

@@ -817,7 +817,15 @@ impl<'a> PartialColumns<'_, 'a> {
             false => format!(" HAVING ({})", self.conditions.join(") AND (")),
         };
         let top = of.top.as_deref().unwrap_or_default();
-        Ok(format!("{with}SELECT {}{from}{by}{having}{top}", columns.join(", ")))
+        // With names that nobody has: a bare one in ORDER BY would mean an output first.
+        let outputs: Vec<_> = (1..)
+            .zip(columns)
+            .map(|(place, column)| match &of.top {
+                Some(_) => format!("{column} AS tutti_c{place}"),
+                None => (*column).to_owned(),
+            })
+            .collect();
+        Ok(format!("{with}SELECT {}{from}{by}{having}{top}", outputs.join(", ")))
     }
 }
 

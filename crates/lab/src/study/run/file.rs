@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::ground::{Component, Distances, Fault, FaultKind, System};
-use crate::study::transfer::without_password;
+use crate::password::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
 use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::lahman::Placement;

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::series::{OutputArgs, Series};
+use crate::configuration::{Configuration, Planned};
 use crate::ground::{Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -40,6 +41,13 @@ use page::ALL;
 pub(crate) use page::page;
 
 pub(crate) const NAME: &str = "run";
+
+/// Files of several systems and workloads may be run into one directory; each is a part of the page of its own.
+const CONFIGURATION: Configuration = Configuration {
+    kind: &["system", "distances", "workload", "isolation", "pace", "faults"],
+    varies: &["clients", "repetition"],
+    shared: &[],
+};
 
 const WARM_UP: Duration = Duration::from_millis(500);
 /// What a client whose session was lost has to get another one.
@@ -106,15 +114,14 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
     }
 }
 
-/// A run of the series.
-struct Planned {
+/// Clients and the repetition of a run.
+#[derive(Clone, Copy, Debug)]
+struct Which {
     clients: u16,
     repetition: u32,
-    name: String,
-    parameters: BTreeMap<String, Value>,
 }
 
-fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
+fn plan(file: &RunFile) -> anyhow::Result<Vec<(Which, Planned)>> {
     let (system, distances) = (file.system_in_words()?, file.distances_in_words());
     let faults = file.faults_in_words();
     let workload = file.workload_in_words();
@@ -124,6 +131,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
         (None, 0.0) => String::new(),
         (None, think_ms) => format!("thinking {think_ms} ms"),
     };
+    let dialect = file.dialect().map_or_else(|| "Guess".to_owned(), |it| format!("{it:?}"));
     let mut planned = Vec::new();
     for clients in file.load.clients.iter().copied() {
         for repetition in 1..=file.load.repetitions {
@@ -139,6 +147,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
                 ("isolation".to_owned(), Value::from(isolation)),
                 ("pace".to_owned(), Value::from(pace.as_str())),
                 ("faults".to_owned(), Value::from(faults.as_str())),
+                ("dialect".to_owned(), Value::from(dialect.as_str())),
                 ("clients".to_owned(), Value::from(clients)),
                 ("repetition".to_owned(), Value::from(repetition)),
             ]);
@@ -148,7 +157,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<Planned>> {
             if let Some(transactions) = file.load.transactions {
                 parameters.insert("transactions".to_owned(), Value::from(transactions));
             }
-            planned.push(Planned { clients, repetition, name, parameters });
+            planned.push((Which { clients, repetition }, Planned { name, parameters }));
         }
     }
     Ok(planned)
@@ -160,39 +169,30 @@ async fn run_all<W: Workload + Send + Sync + 'static>(
     make: impl FnOnce(Dialect) -> W,
 ) -> anyhow::Result<()> {
     let planned = plan(file)?;
-    let mut series = Series::begin(NAME, &args.output, planned.len())?;
-    for Planned { name, parameters, .. } in &planned {
-        let Some(before) = series.record(name) else { continue };
-        let differs = parameters.iter().find(|(key, is)| before.parameters.get(*key) != Some(is));
-        if let Some((key, is)) = differs {
-            let was = before.parameters.get(key).cloned().unwrap_or_default();
-            anyhow::bail!(
-                "the run {name:?} is there with {key} {was}, not {is}: name another --out"
-            );
-        }
-    }
-    if series.passes_over(planned.iter().map(|run| &run.name)) {
+    let all: Vec<Planned> = planned.iter().map(|(_, run)| run.clone()).collect();
+    let mut series = Series::begin(NAME, CONFIGURATION, &args.output, &all)?;
+    if series.passes_over(&all) {
         return series.end(page);
     }
-    let place = Place::make(file, make).await?;
-    for run in planned {
+    let place = series.make(Place::make(file, make)).await?;
+    for (which, Planned { name, parameters }) in planned {
         let machine = series.machine(&place.ground.name);
         let record = async {
             place.ground.tidy().await?;
-            let (driven, found) = place.measure(file, &run).await?;
+            let (driven, found) = place.measure(file, which).await?;
             Ok(Record {
                 figures: place.figures(found),
                 ..Record::of_clients(
                     NAME,
-                    &run.name,
-                    run.parameters.clone(),
+                    &name,
+                    parameters,
                     &driven,
                     "what the workload left is what its clients were told",
                     machine,
                 )
             })
         };
-        series.run(&run.name, record).await?;
+        series.run(&name, record).await?;
     }
     place.remove().await?;
     series.end(page)
@@ -259,7 +259,7 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
         Ok(Self { ground, is_others, preamble, workload, told: Arc::default() })
     }
 
-    async fn measure(&self, file: &RunFile, run: &Planned) -> anyhow::Result<(Driven, Found)> {
+    async fn measure(&self, file: &RunFile, run: Which) -> anyhow::Result<(Driven, Found)> {
         let left = file.load.transactions.map(|count| Arc::new(AtomicU64::new(count)));
         let mut clients: Vec<Box<dyn Client>> = Vec::new();
         for number in 0..run.clients {

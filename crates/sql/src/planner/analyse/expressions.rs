@@ -273,6 +273,10 @@ fn may_make_float(node: &Node) -> bool {
             !["int2", "int4", "int8", "numeric"].contains(&name)
         }),
         NodeEnum::FuncCall(call) => !KEEP.contains(&name_of(call).1),
+        NodeEnum::AExpr(of) => {
+            let name = of.name.last().and_then(string).unwrap_or_default();
+            ["^", "|/", "||/"].contains(&name)
+        }
         _ => false,
     };
     walk::read::children(of, &mut |child| found = found || may_make_float(child));
