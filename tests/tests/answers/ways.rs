@@ -37,8 +37,7 @@ const TABLES: [&str; 6] = [
 ];
 
 /// A subquery that depends on the row around it, of which only the final statement can say what comes first.
-const DEPENDENT: &str =
-    "SELECT (SELECT count(*) FROM big b WHERE b.s = s.id) || ' of ' || s.name FROM small s ORDER BY s.id DESC LIMIT 1 OFFSET 1";
+const DEPENDENT: &str = "SELECT (SELECT count(*) FROM big b WHERE b.s = s.id) || ' of ' || s.name FROM small s ORDER BY s.id DESC LIMIT 1 OFFSET 1";
 
 #[test]
 fn the_small_table_travels() -> Result<()> {
@@ -93,7 +92,8 @@ fn temporary_tables_of_the_gateway_are_seen_by_nobody() -> Result<()> {
          ORDER BY s.id LIMIT 1 OFFSET 28";
     assert_eq!(client.value(by_words)?, "400 of w29");
     for _ in 0..4 {
-        let seen = "SELECT pg_my_temp_schema() || ' ' || array_to_string(current_schemas(true), ',')";
+        let seen =
+            "SELECT pg_my_temp_schema() || ' ' || array_to_string(current_schemas(true), ',')";
         assert_eq!(client.value(seen)?, "0 pg_catalog,public");
     }
     // Those who may have none get the same answer.
@@ -131,7 +131,9 @@ fn a_star_in_exists_needs_its_rights() -> Result<()> {
         ],
     )?;
     let exists = |what: &str| {
-        format!("SELECT count(*) FROM small s WHERE EXISTS (SELECT {what} FROM big b WHERE b.s = s.id)")
+        format!(
+            "SELECT count(*) FROM small s WHERE EXISTS (SELECT {what} FROM big b WHERE b.s = s.id)"
+        )
     };
     assert_eq!(client.value(&exists("b.id"))?, "39");
     for star in ["*", "b.*", "1, *"] {

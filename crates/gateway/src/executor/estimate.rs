@@ -32,7 +32,8 @@ impl Executor<'_> {
             // One of them, or none, or that which would be taken.
             let choices = gather.brought.len() + 2;
             let statement = gather.statement.to_string();
-            let drawn = statement.bytes().fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % choices);
+            let drawn =
+                statement.bytes().fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % choices);
             match gather.brought.get(drawn) {
                 Some(way) => return Ok(Some(way)),
                 None if drawn == gather.brought.len() => return Ok(None),
@@ -61,9 +62,10 @@ impl Executor<'_> {
             asked.entry(key(collect)).or_insert((collect, select));
         }
         let name = |index: usize| format!("tutti_c{index}");
-        let ctes = asked.values().enumerate().map(|(index, (_, select))| {
-            format!("{} AS MATERIALIZED ({select})", name(index))
-        });
+        let ctes = asked
+            .values()
+            .enumerate()
+            .map(|(index, (_, select))| format!("{} AS MATERIALIZED ({select})", name(index)));
         let reads = (0..asked.len()).map(|index| format!("(SELECT FROM {} LIMIT 1)", name(index)));
         let sql = format!(
             "EXPLAIN WITH {} SELECT WHERE {}",
@@ -73,12 +75,16 @@ impl Executor<'_> {
         let lines = self.internal_rows(NodeId::HOME, Access::Read, &sql, call).await?;
         let lines: Vec<_> = lines
             .iter()
-            .filter_map(|line| Some(String::from_utf8_lossy(line.first()?.as_deref()?).into_owned()))
+            .filter_map(|line| {
+                Some(String::from_utf8_lossy(line.first()?.as_deref()?).into_owned())
+            })
             .collect();
         let nodes = self.tx.catalog.nodes.len();
         let mut rows = Rows::new();
         for (index, (key, (collect, _))) in asked.into_iter().enumerate() {
-            let Some(expected) = expected_rows(&lines, &name(index)) else { return Ok(Rows::new()) };
+            let Some(expected) = expected_rows(&lines, &name(index)) else {
+                return Ok(Rows::new());
+            };
             let on = match collect.from {
                 CollectFrom::AllNodes => nodes,
                 CollectFrom::One(_) => 1,

@@ -6,8 +6,8 @@
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, Collect, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand, SessionPlan,
-    Setting, TuttiCall,
+    Access, Collect, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand,
+    SessionPlan, Setting, TuttiCall,
 };
 use tutti_sql::planner::explain_lines;
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};

@@ -227,7 +227,8 @@ impl Executor<'_> {
                 arrays.iter_mut().zip(values).zip(partial.asked_types.iter().zip(&partial.expected))
             {
                 let oid = if *is_asked { types.next() } else { None };
-                let oid = oid.and_then(|oid| std::str::from_utf8(oid.as_deref()?).ok()?.parse().ok());
+                let oid =
+                    oid.and_then(|oid| std::str::from_utf8(oid.as_deref()?).ok()?.parse().ok());
                 let may_travel = !is_asked
                     || oid.is_some_and(|oid: u32| match expected {
                         Some(expected) => oid == *expected,

@@ -57,5 +57,5 @@ pub enum CopyToPlan {
     /// The client's statement on every node, concatenated.
     Scatter,
     /// Gather; the final statement is a COPY.
-    Gather(Gather),
+    Gather(Box<Gather>),
 }

@@ -117,7 +117,8 @@ fn bare_name(node: &Node) -> Option<&str> {
 fn names_output(name: &str, outputs: &[Node]) -> bool {
     outputs.iter().any(|target| match &target.node {
         Some(NodeEnum::ResTarget(target)) => {
-            match (target.name.as_str(), target.val.as_ref().and_then(|value| value.node.as_ref())) {
+            match (target.name.as_str(), target.val.as_ref().and_then(|value| value.node.as_ref()))
+            {
                 ("", None | Some(NodeEnum::ColumnRef(_))) => false,
                 ("", Some(value)) => output_names::figure(value) == name,
                 (given, _) => given == name,
@@ -338,7 +339,10 @@ impl<'a> Analyser<'a> {
                 self.analysis.queries[part].references += 1;
             }
             let outputs = self.analysis.queries[left].outputs.as_ref().map(|outputs| {
-                outputs.iter().map(|output| Output { column: None, value: None, ..*output }).collect()
+                outputs
+                    .iter()
+                    .map(|output| Output { column: None, value: None, ..*output })
+                    .collect()
             });
             let of = &mut self.analysis.queries[query];
             of.set = Some(set);
@@ -353,8 +357,9 @@ impl<'a> Analyser<'a> {
                 Some(NodeEnum::List(list)) => list.items.len(),
                 _ => 0,
             };
-            let name =
-                |index: usize| VALUES_NAMES.get(index).map(|name| Output { name, column: None, value: None });
+            let name = |index: usize| {
+                VALUES_NAMES.get(index).map(|name| Output { name, column: None, value: None })
+            };
             self.analysis.queries[query].outputs = (0..width).map(name).collect();
         }
         self.sorted(&select.sort_clause, select)?;

@@ -115,7 +115,7 @@ fn query_to(
                 return Err(Refusal::postgres("42601", "syntax error at end of input"));
             };
             let (before, after) = (&text[..open.end], &text[close.start..]);
-            CopyToPlan::Gather(query::gather_query(select, before, after, context)?)
+            CopyToPlan::Gather(Box::new(query::gather_query(select, before, after, context)?))
         }
     };
     Ok((plan, why))

@@ -317,7 +317,7 @@ fn gathered(
         statement,
         partial: None,
         brought: Vec::new(),
-            indexed: None,
+        indexed: None,
         run_on,
         access: Access::Write,
         writes,

@@ -146,7 +146,9 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         lines.push(format!("    with {}", indexed.prepare.join("; ")));
     }
     for way in &gather.brought {
-        lines.push("  Or, if fewer rows travel so, with some tables brought to every node:".to_owned());
+        lines.push(
+            "  Or, if fewer rows travel so, with some tables brought to every node:".to_owned(),
+        );
         let mut of_way: Vec<_> = way.collects().iter().map(collect_line).collect();
         match way {
             Brought::Rows { statement, .. } => {

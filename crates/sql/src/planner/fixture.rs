@@ -263,8 +263,19 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         pieces.collect()
     };
     let gathered = |gather: &Gather| -> Vec<String> {
-        let collects = gather.collects.iter().map(|collect| filled(&collect.select));
-        collects.chain([filled(&gather.statement)]).collect()
+        let of_brought = gather.brought.iter().flat_map(|way| {
+            let then = match way {
+                Brought::Rows { statement, .. } => vec![statement],
+                Brought::Parts(partial) => vec![&partial.select, &partial.statement],
+            };
+            way.collects().iter().map(|collect| &collect.select).chain(then)
+        });
+        let of_parts = gather.partial.iter().flat_map(|it| [&it.select, &it.statement]);
+        let of_tables =
+            gather.indexed.iter().flat_map(|it| it.creates.iter().chain([&it.statement]));
+        let collects = gather.collects.iter().map(|collect| &collect.select);
+        let all = collects.chain([&gather.statement]).chain(of_parts).chain(of_tables);
+        all.chain(of_brought).map(filled).collect()
     };
     match &planned.plan {
         Plan::Data(
@@ -273,8 +284,8 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             | DataPlan::Explain(Explain { of: planned, .. }),
         ) => texts_of(planned),
         Plan::Data(DataPlan::Gather(gather))
-        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather), .. })
-        | Plan::Data(DataPlan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. })) => {
+        | Plan::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather), .. }) => gathered(gather),
+        Plan::Data(DataPlan::CopyTo(CopyTo { plan: CopyToPlan::Gather(gather), .. })) => {
             gathered(gather)
         }
         Plan::Data(DataPlan::Insert(insert)) => match &insert.source {

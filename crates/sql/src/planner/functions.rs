@@ -184,16 +184,8 @@ pub(super) fn is_orderless(name: &str) -> bool {
 
 /// Whether an aggregate adds its input up: of floats in an order that shows.
 pub(super) fn adds_up(name: &str) -> bool {
-    const NAMES: [&str; 8] = [
-        "avg",
-        "stddev",
-        "stddev_pop",
-        "stddev_samp",
-        "sum",
-        "var_pop",
-        "var_samp",
-        "variance",
-    ];
+    const NAMES: [&str; 8] =
+        ["avg", "stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"];
     NAMES.contains(&name)
 }
 

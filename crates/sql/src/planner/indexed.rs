@@ -15,8 +15,8 @@ use super::context::Context;
 use super::gaps::{cut, gap, gap_count};
 use super::gather::{Collected, Order, collected, rows_of_literal, temporary_name, with_tables};
 use super::sql_text::deparse;
-use super::time_gaps::TimeGaps;
 use super::time_gaps;
+use super::time_gaps::TimeGaps;
 use crate::catalog::quote_identifier;
 use crate::plan::{Indexed, Piece};
 use crate::refusal::Refusal;
@@ -53,7 +53,8 @@ pub(super) fn of(
     with_tables(&mut tree, analysis, &order)?;
     let text = deparse(&tree)?;
     let statement = cut(&text)?;
-    if statement.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count() != gap_count(&text)
+    if statement.0.iter().filter(|piece| !matches!(piece, Piece::Sql(_))).count()
+        != gap_count(&text)
     {
         return Ok(None);
     }

@@ -739,7 +739,8 @@ impl<'a> PartialColumns<'_, 'a> {
         let names: Vec<_> = (1..=columns.len()).map(|place| format!("c{place}")).collect();
         let names = names.join(", ");
         let values: Vec<_> = (1..).zip(&self.columns).map(|(at, of)| travelling(at, of)).collect();
-        let asked_types: Vec<_> = self.columns.iter().map(|column| column.known.is_none()).collect();
+        let asked_types: Vec<_> =
+            self.columns.iter().map(|column| column.known.is_none()).collect();
         let types = (1..)
             .zip(&asked_types)
             .filter(|(_, is_asked)| **is_asked)

@@ -224,7 +224,7 @@ fn gather_all(
         statement,
         partial: None,
         brought: Vec::new(),
-            indexed: None,
+        indexed: None,
         run_on: RunOn::One(node),
         access,
         writes: None,

@@ -232,8 +232,7 @@ impl<'a> Analyser<'a> {
         if is_aggregate
             && let Some(level) = level
             && functions::adds_up(name_of(call).1)
-            && (used.iter().any(|used| self.is_float(used))
-                || call.args.iter().any(may_make_float))
+            && (used.iter().any(|used| self.is_float(used)) || call.args.iter().any(may_make_float))
         {
             // Sums of floats depend on the order of the rows in their last digits.
             self.analysis.queries[level].unstable = true;
