@@ -72,13 +72,7 @@ impl Executor<'_> {
             ctes.collect::<Vec<_>>().join(", "),
             reads.map(|read| format!("EXISTS {read}")).collect::<Vec<_>>().join(" OR "),
         );
-        let lines = self.internal_rows(NodeId::HOME, Access::Read, &sql, call).await?;
-        let lines: Vec<_> = lines
-            .iter()
-            .filter_map(|line| {
-                Some(String::from_utf8_lossy(line.first()?.as_deref()?).into_owned())
-            })
-            .collect();
+        let lines = self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?;
         let nodes = self.tx.catalog.nodes.len();
         let mut rows = Rows::new();
         for (index, (key, (collect, _))) in asked.into_iter().enumerate() {

@@ -207,7 +207,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    async fn ask_explain(
+    /// The lines of a plan that a node says.
+    pub(super) async fn ask_explain(
         &mut self,
         node: NodeId,
         access: Access,

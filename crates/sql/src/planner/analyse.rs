@@ -17,8 +17,8 @@ use super::analysis::{
 };
 use super::context::Context;
 use super::names::{Found, Meaning};
-use super::syntax::string;
-use super::{oids, output_names, syntax};
+use super::syntax::{is_star_output, string};
+use super::{oids, output_names};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -66,13 +66,6 @@ fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef
             NodeEnum::ColumnRef(reference) => Some(reference),
             _ => None,
         };
-    let is_star = |target: &pg_query::protobuf::ResTarget| {
-        let column = target.val.as_ref().and_then(|value| match value.node.as_ref()? {
-            NodeEnum::ColumnRef(reference) => reference.fields.last(),
-            _ => None,
-        });
-        column.is_some_and(|last| matches!(last.node, Some(NodeEnum::AStar(_))))
-    };
     match grouped.node.as_ref()? {
         NodeEnum::ColumnRef(reference) => {
             let [name] = &reference.fields[..] else { return None };
@@ -82,23 +75,12 @@ fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef
         NodeEnum::AConst(constant) => {
             let Some(Val::Ival(number)) = &constant.val else { return None };
             let index = usize::try_from(number.ival).ok()?.checked_sub(1)?;
-            if targets().take(index).any(is_star) {
+            if outputs.iter().take(index).any(is_star_output) {
                 return None;
             }
             targets().nth(index).and_then(column)
         }
         _ => None,
-    }
-}
-
-/// Whether an output is `*` or `t.*`.
-fn is_star(target: &Node) -> bool {
-    match &target.node {
-        Some(NodeEnum::ResTarget(target)) => {
-            let value = target.val.as_ref().and_then(|value| value.node.as_ref());
-            matches!(value, Some(NodeEnum::ColumnRef(of)) if syntax::is_star(of))
-        }
-        _ => false,
     }
 }
 
@@ -116,14 +98,7 @@ fn bare_name(node: &Node) -> Option<&str> {
 /// Whether an output has this name that is not just a column of it.
 fn names_output(name: &str, outputs: &[Node]) -> bool {
     outputs.iter().any(|target| match &target.node {
-        Some(NodeEnum::ResTarget(target)) => {
-            match (target.name.as_str(), target.val.as_ref().and_then(|value| value.node.as_ref()))
-            {
-                ("", None | Some(NodeEnum::ColumnRef(_))) => false,
-                ("", Some(value)) => output_names::figure(value) == name,
-                (given, _) => given == name,
-            }
-        }
+        Some(NodeEnum::ResTarget(target)) => output_names::own(target) == Some(name),
         _ => false,
     })
 }
@@ -395,7 +370,7 @@ impl<'a> Analyser<'a> {
             && select.group_clause.is_empty()
             && select.having_clause.is_none();
         for target in &select.target_list {
-            match skips_stars && is_star(target) {
+            match skips_stars && is_star_output(target) {
                 true => self.star_for_its_rights(target),
                 false => self.expression(target)?,
             }
@@ -442,7 +417,7 @@ impl<'a> Analyser<'a> {
         }
         let has_distinct_on = !on.is_empty();
         // The outputs of the statement itself are only needed to see what DISTINCT ranges over, and what stars mean.
-        let has_star = || select.target_list.iter().any(is_star);
+        let has_star = || select.target_list.iter().any(is_star_output);
         let outputs = if query != 0 || !select.distinct_clause.is_empty() || has_star() {
             self.outputs(&select.target_list, query)
         } else {

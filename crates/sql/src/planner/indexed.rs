@@ -29,6 +29,9 @@ pub(super) fn of(
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Option<Indexed>, Refusal> {
+    if !analysis.computes_by_row {
+        return Ok(None);
+    }
     let collect: Vec<ItemId> = analysis.distributed().map(|(item, ..)| item).collect();
     let order = Order { collect: &collect, literal_time: true };
     let tables = collected(analysis, &order);
@@ -42,7 +45,7 @@ pub(super) fn of(
         && analysis.loose_names.is_empty()
         && tables.iter().all(|table| is_by_its_columns(table, analysis));
     let columns: Vec<_> = tables.iter().map(|table| compared_columns(table, analysis)).collect();
-    if !analysis.computes_by_row || !means_the_same || columns.iter().all(Vec::is_empty) {
+    if !means_the_same || columns.iter().all(Vec::is_empty) {
         return Ok(None);
     }
     if analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis) {

@@ -57,15 +57,8 @@ impl<'t> References<'t> {
             .target_list
             .iter()
             .filter_map(|target| match &target.node {
-                Some(NodeEnum::ResTarget(target)) => {
-                    let value = target.val.as_ref().and_then(|value| value.node.as_ref());
-                    match (target.name.as_str(), value) {
-                        // A table's row without AS is none of its own.
-                        ("", Some(NodeEnum::ColumnRef(_))) => None,
-                        ("", value) => value.map(output_names::figure),
-                        (name, _) => Some(name),
-                    }
-                }
+                // A table's row without AS is none of its own.
+                Some(NodeEnum::ResTarget(target)) => output_names::own(target),
                 _ => None,
             })
             .collect();

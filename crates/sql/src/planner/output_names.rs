@@ -5,7 +5,7 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    JsonExprOp, MinMaxOp, Node, SqlValueFunctionOp, SubLink, SubLinkType, XmlExprOp,
+    JsonExprOp, MinMaxOp, Node, ResTarget, SqlValueFunctionOp, SubLink, SubLinkType, XmlExprOp,
 };
 
 use super::syntax::string;
@@ -13,6 +13,15 @@ use super::syntax::string;
 /// The name of an expression's column.
 pub(super) fn figure(expression: &NodeEnum) -> &str {
     suggestion(expression).map_or("?column?", |(name, _)| name)
+}
+
+/// The name that an output has of its own: not of the column that it is nothing but.
+pub(super) fn own(target: &ResTarget) -> Option<&str> {
+    match (target.name.as_str(), target.val.as_ref()?.node.as_ref()?) {
+        ("", NodeEnum::ColumnRef(_)) => None,
+        ("", value) => Some(figure(value)),
+        (name, _) => Some(name),
+    }
 }
 
 /// How good a name is: a weak one yields to that of the expression around it.

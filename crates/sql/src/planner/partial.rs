@@ -21,7 +21,7 @@ use super::gaps::{cut, expression, gap, parse_select};
 use super::gather::{Order, is_read_alike};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::{is_star, name_of, string};
+use super::syntax::{is_star, is_star_output, name_of, string};
 use super::time_gaps::TimeGaps;
 use super::{gather, output_names, printed, scatter, top_rows};
 use crate::catalog::Column;
@@ -300,7 +300,7 @@ impl<'a> PartialColumns<'_, 'a> {
     /// ` ORDER BY … LIMIT …` by which each node gives enough of its rows, if the statement asks for the first of all.
     fn top(&self, select: &SelectStmt) -> Result<Option<String>, Refusal> {
         let Some(count) = top_rows::count(select)? else { return Ok(None) };
-        let has_star = select.target_list.iter().any(is_all);
+        let has_star = select.target_list.iter().any(is_star_output);
         let mut order = select.sort_clause.clone();
         for part in &mut order {
             let Some(NodeEnum::SortBy(by)) = &mut part.node else { return Ok(None) };
@@ -325,16 +325,7 @@ impl<'a> PartialColumns<'_, 'a> {
                 leave_database_out(node);
             }
         }
-        order.retain(top_rows::has_column);
-        let bare = SelectStmt {
-            sort_clause: order,
-            limit_option: pg_query::protobuf::LimitOption::Default.into(),
-            op: select.op,
-            ..SelectStmt::default()
-        };
-        let order = deparse(&NodeEnum::SelectStmt(Box::new(bare)))?;
-        let order = order.find(" ORDER BY").map_or("", |at| &order[at..]);
-        Ok(Some(format!("{order} LIMIT {count}")))
+        top_rows::clause(order, &count).map(Some)
     }
 
     /// What `*` or `t.*` stands for, with the names of its outputs; `None` where that is not certain.
@@ -346,7 +337,7 @@ impl<'a> PartialColumns<'_, 'a> {
         let analysis = self.analysis;
         let level = &analysis.queries[0];
         let outputs = level.outputs.as_ref()?;
-        let stars = select.target_list.iter().filter(|target| is_all(target)).count();
+        let stars = select.target_list.iter().filter(|target| is_star_output(target)).count();
         // Which of the outputs are this star's.
         let before = select.target_list.iter().position(|target| match &target.node {
             Some(NodeEnum::ResTarget(target)) => {
@@ -360,7 +351,7 @@ impl<'a> PartialColumns<'_, 'a> {
         let range = match stars {
             1 => before..before + (outputs.len() + 1).checked_sub(select.target_list.len())?,
             _ => {
-                let width_of = |target: &Node| match is_all(target) {
+                let width_of = |target: &Node| match is_star_output(target) {
                     true => self.width_of_star(target),
                     false => Some(1),
                 };
@@ -581,7 +572,7 @@ impl<'a> PartialColumns<'_, 'a> {
                 };
                 let place = usize::try_from(number.ival).ok()?.checked_sub(1)?;
                 let before = select.target_list.get(..=place)?;
-                (!before.iter().any(is_all)).then_some(())?;
+                (!before.iter().any(is_star_output)).then_some(())?;
                 value(&before[place])
             }
             // A column comes before an output of its name.
@@ -949,12 +940,6 @@ fn target(value: &str) -> Result<Node, Refusal> {
     Ok(Node {
         node: Some(NodeEnum::ResTarget(Box::new(ResTarget { val, ..ResTarget::default() }))),
     })
-}
-
-fn is_all(target: &Node) -> bool {
-    let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
-    let value = target.val.as_ref().and_then(|value| value.node.as_ref());
-    matches!(value, Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
 }
 
 /// Whether an entry of ORDER BY means an output by its number or by its name.

@@ -16,6 +16,17 @@ pub(super) fn is_star(reference: &ColumnRef) -> bool {
     reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))
 }
 
+/// Whether an output is such a star.
+pub(super) fn is_star_output(target: &Node) -> bool {
+    match &target.node {
+        Some(NodeEnum::ResTarget(target)) => {
+            let value = target.val.as_ref().and_then(|value| value.node.as_ref());
+            matches!(value, Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
+        }
+        _ => false,
+    }
+}
+
 /// The text of a `String` node.
 pub(super) fn string(node: &Node) -> Option<&str> {
     match node.node.as_ref()? {

@@ -44,6 +44,15 @@ pub(super) fn of(
         return Ok(None);
     }
     let Some(order) = order(select, 0, analysis, context) else { return Ok(None) };
+    clause(order, &count).map(Some)
+}
+
+/// ` ORDER BY … LIMIT …` of these entries and this number of rows.
+///
+/// By what is the same of all rows nothing is ordered; and the value of an output, put in the place of its name, would be
+/// taken for an output's number.
+pub(super) fn clause(mut order: Vec<Node>, count: &str) -> Result<String, Refusal> {
+    order.retain(has_column);
     let bare = SelectStmt {
         sort_clause: order,
         limit_option: LimitOption::Default.into(),
@@ -52,7 +61,7 @@ pub(super) fn of(
     };
     let order = deparse(&NodeEnum::SelectStmt(Box::new(bare)))?;
     let order = order.find(" ORDER BY").map_or("", |at| &order[at..]);
-    Ok(Some(format!("{order} LIMIT {count}")))
+    Ok(format!("{order} LIMIT {count}"))
 }
 
 /// How many rows are enough, as SQL; `None`: it is not known that less than all are.
@@ -127,12 +136,10 @@ fn order(
         }
         unqualify(value.node.as_mut()?);
     }
-    order.retain(has_column);
     Some(order)
 }
 
-/// Whether a column is mentioned in it. By what is the same of all rows nothing is ordered; and the value of an output,
-/// put in the place of its name, would be taken for an output's number.
+/// Whether a column is mentioned in it.
 pub(super) fn has_column(node: &Node) -> bool {
     let Some(of) = &node.node else { return false };
     let mut found = matches!(of, NodeEnum::ColumnRef(_) | NodeEnum::SubLink(_));
