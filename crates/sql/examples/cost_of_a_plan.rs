@@ -100,6 +100,7 @@ fn pgbench() -> Catalog {
             primary_key: Vec::new(),
             has_triggers: false,
             row_security: false,
+            returned_by: None,
         };
         (name.to_owned(), Arc::new(relation))
     };

@@ -197,6 +197,9 @@ pub struct Relation {
     pub has_triggers: bool,
     /// Roles see, and write, the rows that its policies let them.
     pub row_security: bool,
+    /// It stands for the rows of a table that this one of [`crate::plan::Steps::before`] has returned, which are on no
+    /// node; the placement is the table's, and says where its type is. Only while a statement is planned.
+    pub returned_by: Option<usize>,
 }
 
 impl Relation {

@@ -18,12 +18,16 @@ mod rows;
 mod schema;
 mod session;
 mod session_names;
+mod steps;
 
 use std::sync::Arc;
 
 pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
-pub use gather::{Brought, Collect, CollectFrom, Gather, Indexed, Partial, Piece, RunOn, Template};
+pub use gather::{
+    Brought, Collect, CollectFrom, ComputedFirst, Gather, Indexed, Partial, Piece, RunOn,
+    ScalarSubquery, Template,
+};
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
@@ -32,6 +36,7 @@ pub use session::{
     PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
 };
 pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
+pub use steps::{Step, Steps};
 
 use crate::catalog::{Placement, Relation};
 use crate::refusal::Refusal;
@@ -138,8 +143,12 @@ impl Plan {
                 rows.chain([insert.relation.oid]).collect()
             }
             DataPlan::Move(of) => vec![of.relation.oid],
+            DataPlan::Steps(steps) => {
+                steps.all().flat_map(|step| step.planned.plan.written_in_steps()).collect()
+            }
             DataPlan::CopyFrom(copy) => vec![copy.relation.oid],
-            DataPlan::One { .. }
+            DataPlan::One { otherwise: Some(otherwise), .. } => otherwise.plan.written_in_steps(),
+            DataPlan::One { otherwise: None, .. }
             | DataPlan::Scatter { .. }
             | DataPlan::CopyTo(_)
             | DataPlan::DeclareCursor { .. }
@@ -171,6 +180,9 @@ impl Plan {
             },
             Self::Data(DataPlan::DeclareCursor { query, .. }) => query.plan.brought(),
             Self::Data(DataPlan::Explain(explain)) => explain.of.plan.brought(),
+            Self::Data(DataPlan::Steps(steps)) => {
+                steps.all().flat_map(|step| step.planned.plan.brought()).collect()
+            }
             Self::Schema(SchemaPlan::TemporaryDdl { gather: Some(gather), .. }) => {
                 of_gather(gather)
             }
@@ -230,6 +242,7 @@ impl DataPlan {
                 CopyToPlan::Gather(gather) => of_gather(gather),
             },
             Self::DeclareCursor { query, .. } => query.ties_nodes(),
+            Self::Steps(steps) => steps.all().any(|step| step.planned.ties_nodes()),
             Self::Explain(explain) => explain.of.ties_nodes(),
         }
     }
@@ -418,6 +431,8 @@ pub enum DataPlan {
     },
     /// EXPLAIN [ANALYZE] of a statement.
     Explain(Explain),
+    /// What changes data in WITH, one part after the other.
+    Steps(Box<Steps>),
     /// Nothing: the error for the client instead. Only where a plan could not be carried out as
     /// intended.
     Refused(Box<Refusal>),

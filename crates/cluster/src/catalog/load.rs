@@ -613,6 +613,7 @@ pub(super) fn read_relations(
                 primary_key,
                 has_triggers: false,
                 row_security: answer.boolean(row, 10)?,
+                returned_by: None,
             },
         );
     }

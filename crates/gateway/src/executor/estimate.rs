@@ -81,7 +81,7 @@ impl Executor<'_> {
             };
             let on = match collect.from {
                 CollectFrom::AllNodes => nodes,
-                CollectFrom::One(_) => 1,
+                CollectFrom::One(_) | CollectFrom::Returned(_) => 1,
             };
             rows.insert(key, expected * on as f64);
         }

@@ -164,6 +164,13 @@ impl Executor<'_> {
         call: &Call,
         lines: &mut Vec<String>,
     ) -> Result<(), Failure> {
+        if let Some(first) = &gather.first {
+            // The rest is planned when they are known.
+            let texts: Vec<_> = first.subqueries.iter().map(|of| of.text.as_str()).collect();
+            lines
+                .push(format!("Chosen, if these are numbers or times: first {}", texts.join("; ")));
+            return Ok(());
+        }
         let brought = match &gather.partial {
             Some(_) => None,
             None => self.least_moving(gather, call).await?,
@@ -198,6 +205,7 @@ impl Executor<'_> {
                     let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
                     (node, format!("on {node}"))
                 }
+                CollectFrom::Returned(_) => continue,
             };
             lines.push(format!("Collect {} {on}:", collect.relation.name));
             let times = self.times_for([&collect.select]).await?;

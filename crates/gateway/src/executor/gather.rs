@@ -43,6 +43,11 @@ impl Executor<'_> {
     }
 
     async fn run_gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
+        if let Some(first) = &gather.first
+            && let Some(done) = self.run_computed_first(first, call).await?
+        {
+            return Ok(done);
+        }
         match self.fill_way(gather, call).await? {
             Filled::OnEach(text, call) => self.run_on_each(gather.access, &text, &call).await,
             Filled::Finally(text, call) => match &gather.run_on {
@@ -318,6 +323,7 @@ impl Executor<'_> {
             let chosen = match &collect.from {
                 CollectFrom::AllNodes => None,
                 CollectFrom::One(choice) => self.choose(choice, call),
+                CollectFrom::Returned(_) => continue,
             };
             let nodes = chosen.map_or_else(|| self.tx.catalog.nodes.clone(), |node| vec![node]);
             for node in nodes {
@@ -339,8 +345,10 @@ impl Executor<'_> {
             .collect();
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
-        self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
-            .await?;
+        if !texts.is_empty() {
+            self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
+                .await?;
+        }
         let mut arrays: Vec<_> = collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
         let nodes: Vec<_> = wanted.into_keys().collect();
@@ -366,7 +374,16 @@ impl Executor<'_> {
             }
         }
         awaited.end()?;
-        Ok(arrays.into_iter().map(ArrayText::into_bytes).collect())
+        let mut arrays: Vec<_> = arrays.into_iter().map(ArrayText::into_bytes).collect();
+        for (array, collect) in arrays.iter_mut().zip(collects) {
+            if let CollectFrom::Returned(step) = collect.from {
+                let returned = self.tx.returned.as_ref().and_then(|all| all.get(step)).cloned();
+                *array = returned.ok_or_else(|| {
+                    Failure::error("XX000", "rows are read that no step has returned")
+                })?;
+            }
+        }
+        Ok(arrays)
     }
 
     /// A node reads all parameters that come with a part of a statement, and would run the code of their types:

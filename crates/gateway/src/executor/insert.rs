@@ -45,7 +45,7 @@ impl Executor<'_> {
                 }
                 // The parts that run below would report less than the whole: errors of analysis
                 // must be those of the client's own statement.
-                let mut described = match call.is_extended() {
+                let mut described = match call.is_extended() || self.tx.returned.is_some() {
                     true => Ok(()),
                     false => self.describe_text(text, &[]).await.map(drop),
                 };
@@ -127,9 +127,11 @@ impl Executor<'_> {
                 false => Filter::more_rows(call),
             };
             let link = self.tx.links.at(&node);
+            let around = self.client.take_capture();
             self.client.begin_capture(left);
             let relayed = relay(self.client, link, filter).await;
             let kept = self.client.end_capture().ok_or_else(|| too_large(left));
+            self.client.resume_capture(around);
             match relayed.and_then(|answer| Ok((answer, kept?))) {
                 Ok((answer, kept)) => {
                     total.add(&answer.tag);

@@ -7,6 +7,7 @@
 
 mod array_literal;
 mod by_row;
+mod computed_first;
 mod copy;
 mod create_table_as;
 mod cursor;
@@ -24,6 +25,7 @@ mod reach;
 pub(crate) mod relay;
 mod row_security;
 mod signal;
+mod steps;
 mod tag_total;
 pub(crate) mod unseen;
 mod utility;
@@ -214,6 +216,7 @@ impl Executor<'_> {
                 self.use_cursor(name.as_deref(), *close, text, call).await
             }
             DataPlan::Explain(explain) => self.explain(explain, text, call).await,
+            DataPlan::Steps(steps) => self.run_steps(steps, text, call).await,
             DataPlan::Refused(refusal) => Err((**refusal).clone().into()),
         }
     }

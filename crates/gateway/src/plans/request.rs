@@ -218,6 +218,15 @@ impl Call {
         }
     }
 
+    /// The same for a statement whose rows the gateway reads: they come as text.
+    pub(crate) fn returning_text(&self) -> Self {
+        let mut call = self.client().clone();
+        if let Self::Extended { arguments, .. } = &mut call {
+            arguments.result_formats.clear();
+        }
+        call
+    }
+
     /// Whether a value may mean the current time, such as `now` for a `timestamptz`: each node would
     /// take its own.
     pub(crate) fn may_say_now(&self) -> bool {

@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+use bytes::Bytes;
 use tokio::net::TcpStream;
 use tutti_cluster::catalog::publisher::Starving;
 use tutti_link::connection::Credentials;
@@ -133,6 +134,9 @@ pub(crate) struct TransactionContext {
     pub(crate) accounting: Option<Accounting>,
     /// The current statement is a part of the client's, which is not told of its end.
     pub(crate) is_part: bool,
+    /// While parts of the current statement run: what those that have run have returned, each as the text of an array
+    /// of rows.
+    pub(crate) returned: Option<Vec<Bytes>>,
     /// Whether the current statement takes a snapshot; LOCK TABLE and the like do not.
     pub(crate) takes_snapshot: bool,
     /// Nodes to which the client's flight has sent something since its last Sync, and whether something ran
@@ -191,6 +195,7 @@ impl TransactionContext {
             hears_node_1_alone: false,
             accounting: None,
             is_part: false,
+            returned: None,
             takes_snapshot: true,
             flight: BTreeMap::new(),
         };

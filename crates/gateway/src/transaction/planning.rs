@@ -424,6 +424,14 @@ impl TransactionContext {
         Ok(planned)
     }
 
+    /// The plan of what has become of a statement while it runs: by what it is planned itself, and not kept, for it
+    /// has values of its own.
+    ///
+    /// Errors: what the planner refuses.
+    pub(crate) fn plan_part(&self, statement: &Statement) -> Result<Planned, Refusal> {
+        self.plan_anew(statement)
+    }
+
     fn plan_anew(&self, statement: &Statement) -> Result<Planned, Refusal> {
         let context = Context {
             collects_replicated: self.has_snapshot_per_part(),

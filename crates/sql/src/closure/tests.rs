@@ -214,6 +214,7 @@ impl World {
                 primary_key: Vec::new(),
                 has_triggers: false,
                 row_security: false,
+                returned_by: None,
             };
             (name.to_owned(), Arc::new(relation))
         };

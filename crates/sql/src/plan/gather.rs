@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::Planned;
 use super::place::{Access, NodeChoice};
 use super::rows::{RowsWrite, TableLock};
 use crate::catalog::Relation;
@@ -76,6 +77,8 @@ pub enum CollectFrom {
     AllNodes,
     /// On one node, which has all that matters (pinned, or a replicated table).
     One(NodeChoice),
+    /// From none: they are what this one of [`super::Steps::before`] has returned.
+    Returned(usize),
 }
 
 /// Gather: collect, then run a final statement over the collected rows.
@@ -93,6 +96,8 @@ pub struct Gather {
     pub brought: Vec<Brought>,
     /// The final statement over temporary tables with indexes, where it may look up rows again and again.
     pub indexed: Option<Box<Indexed>>,
+    /// The statement with some of its subqueries computed before it is planned.
+    pub first: Option<Box<ComputedFirst>>,
     /// Where the final statement runs.
     pub run_on: RunOn,
     /// What the final statement does.
@@ -110,6 +115,26 @@ pub struct Indexed {
     pub prepare: Vec<String>,
     /// The final statement.
     pub statement: Template,
+}
+
+/// A statement without those of its scalar subqueries that depend on nothing around them.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ComputedFirst {
+    /// These subqueries.
+    pub subqueries: Vec<ScalarSubquery>,
+    /// The statement, [`Piece::Rows`] in their places: to be planned when their values are known.
+    pub rest: Template,
+}
+
+/// A subquery that gives at most one value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ScalarSubquery {
+    /// As it stands in the statement.
+    pub text: String,
+    /// The same with its value as text that any session reads alike.
+    pub query: String,
+    /// How to run that.
+    pub planned: Box<Planned>,
 }
 
 /// How to answer once some tables are on every node.

@@ -17,7 +17,7 @@ use super::analysis::{
 };
 use super::context::Context;
 use super::names::{Found, Meaning};
-use super::syntax::{is_star_output, string};
+use super::syntax::{bare_name, is_star_output, string};
 use super::{oids, output_names};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -80,17 +80,6 @@ fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef
             }
             targets().nth(index).and_then(column)
         }
-        _ => None,
-    }
-}
-
-/// The name that an expression is nothing but.
-fn bare_name(node: &Node) -> Option<&str> {
-    match node.node.as_ref()? {
-        NodeEnum::ColumnRef(reference) => match &reference.fields[..] {
-            [name] => string(name),
-            _ => None,
-        },
         _ => None,
     }
 }

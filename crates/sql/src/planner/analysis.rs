@@ -52,6 +52,7 @@ pub(super) enum Whereabouts {
 impl Whereabouts {
     pub(super) fn of(relation: &Relation) -> Self {
         match relation.placement {
+            _ if relation.returned_by.is_some() => Self::RoundRobin,
             Placement::Hash { key, map, .. } => Self::Hash { key, map },
             Placement::RoundRobin => Self::RoundRobin,
             Placement::Replicated => Self::Replicated,
@@ -298,6 +299,11 @@ impl<'a> Analysis<'a> {
             }
         }
         analysis
+    }
+
+    /// Whether it reads what a part of the statement has returned, which no node has.
+    pub(super) fn reads_returned(&self) -> bool {
+        self.distributed().any(|(_, relation, _)| relation.returned_by.is_some())
     }
 
     /// The items with distributed rows.

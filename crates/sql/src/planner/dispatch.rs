@@ -16,8 +16,8 @@ use super::known_views::Known;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    carried, copy, ddl, dml, insert, own_schema, query, residue, row_security, session_names, solo,
-    unseen, utility,
+    carried, computed_first, copy, ddl, dml, insert, own_schema, query, residue, row_security,
+    session_names, solo, unseen, utility,
 };
 use crate::closure::Reach;
 use crate::plan::{
@@ -56,7 +56,7 @@ fn plan_known(statement: &Statement, context: &Context<'_>) -> Result<Planned, R
 }
 
 /// The plan of a statement within another, and what code it can reach.
-fn plan_with_reach(
+pub(super) fn plan_with_reach(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<(Planned, Reach), Refusal> {
@@ -142,7 +142,9 @@ fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refus
             if has_into(select) {
                 return ddl::plan_select_into(select, statement, context);
             }
-            query::plan_select(select, context)
+            let mut planned = query::plan_select(select, context)?;
+            computed_first::add(&mut planned, select, context)?;
+            Ok(planned)
         }
         NodeEnum::InsertStmt(insert) => insert::plan_insert(insert, statement, context),
         tree @ (NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) | NodeEnum::MergeStmt(_)) => {

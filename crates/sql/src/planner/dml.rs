@@ -318,6 +318,7 @@ fn gathered(
         partial: None,
         brought: Vec::new(),
         indexed: None,
+        first: None,
         run_on,
         access: Access::Write,
         writes,

@@ -66,6 +66,14 @@ fn describe_data(plan: &DataPlan, lines: &mut Vec<String>) {
         }
         // Which node that is, the session knows.
         DataPlan::Cursor { .. } => lines.push(BY_THE_SESSION.to_owned()),
+        DataPlan::Steps(steps) => {
+            lines.push("Tutti: one part of the statement after the other".to_owned());
+            for (index, step) in steps.all().enumerate() {
+                lines.push(format!("  Step {}: {}", index + 1, step.text));
+                let of_step = explain_lines(&step.planned);
+                lines.extend(of_step.into_iter().map(|line| format!("    {line}")));
+            }
+        }
         DataPlan::Explain(explain) => lines.extend(explain_lines(&explain.of)),
         DataPlan::Refused(refusal) => lines.push(format!("Tutti: refused: {}", refusal.message)),
     }
@@ -141,6 +149,14 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         lines.push(collect_line(collect));
     }
     lines.push(format!("  Finally: {}", gather.statement));
+    if let Some(first) = &gather.first {
+        for (index, subquery) in first.subqueries.iter().enumerate() {
+            lines.push(format!("  Or first value {index}: {}", subquery.text));
+            let of_it = explain_lines(&subquery.planned);
+            lines.extend(of_it.into_iter().map(|line| format!("    {line}")));
+        }
+        lines.push(format!("    then what this is planned as: {}", first.rest));
+    }
     if let Some(indexed) = &gather.indexed {
         lines.push(format!("  Or, of many rows, over temporary tables: {}", indexed.statement));
         lines.push(format!("    with {}", indexed.prepare.join("; ")));
@@ -182,6 +198,13 @@ fn collect_line(collect: &Collect) -> String {
     let from = match &collect.from {
         CollectFrom::AllNodes => "every node".to_owned(),
         CollectFrom::One(node) => choice(node),
+        CollectFrom::Returned(step) => {
+            return format!(
+                "  Rows of {} that step {} has returned",
+                collect.relation.name,
+                step + 1
+            );
+        }
     };
     format!("  Collect from {from}: {}", collect.select)
 }

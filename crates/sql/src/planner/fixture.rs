@@ -60,6 +60,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         primary_key: Vec::new(),
         has_triggers: false,
         row_security: false,
+        returned_by: None,
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
         kind: RelationKind::View { definition: definition.to_owned() },
@@ -129,6 +130,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             oid: AUDITED,
             has_triggers: true,
             row_security: false,
+            returned_by: None,
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),
@@ -139,7 +141,11 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ),
         view("rate_codes", "SELECT rates.code FROM public.rates", vec![column("code", TEXT, None)]),
     ];
-    let public = relations.into_iter().map(|table| (table.name.clone(), Arc::new(table))).collect();
+    let numbered = (AUDITED + 1..).zip(relations).map(|(number, table)| match table.oid {
+        0 => Relation { oid: number, ..table },
+        _ => table,
+    });
+    let public = numbered.map(|table| (table.name.clone(), Arc::new(table))).collect();
     let function =
         |volatility| Function { volatility, aggregate: false, window: false, returns_set: false };
     let built_in = [
@@ -298,6 +304,14 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
                 texts
             }
         },
+        Plan::Data(DataPlan::Steps(steps)) => {
+            let of_step = |step: &crate::plan::Step| {
+                let mut texts = texts_of(&step.planned);
+                texts.push(step.text.clone());
+                texts
+            };
+            steps.before.iter().flat_map(of_step).chain(texts_of(&steps.rest.planned)).collect()
+        }
         Plan::Data(DataPlan::Move(of)) => {
             vec![of.select.clone(), filled(&of.update), filled(&of.delete), filled(&of.insert)]
         }
@@ -354,6 +368,12 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             writeln!(out, "{pad}  columns {:?} key {:?}", copy.columns, copy.key).unwrap();
             writeln!(out, "{pad}  fill {:?} options {:?}", copy.fill, copy.options).unwrap();
         }
+        Plan::Data(DataPlan::Steps(steps)) => {
+            for step in steps.all() {
+                writeln!(out, "{pad}step {}", step.text).unwrap();
+                show(&step.planned, out, depth + 1);
+            }
+        }
         Plan::Data(DataPlan::Move(of)) => {
             writeln!(out, "{pad}move rows of {}", of.relation.name).unwrap();
             writeln!(out, "{pad}  {}", of.select).unwrap();
@@ -396,6 +416,13 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
     }
     writeln!(out, "{pad}  {}", gather.statement).unwrap();
+    if let Some(first) = &gather.first {
+        for subquery in &first.subqueries {
+            writeln!(out, "{pad}  first {}", subquery.query).unwrap();
+            show(&subquery.planned, out, pad.len() / 2 + 2);
+        }
+        writeln!(out, "{pad}    then {}", first.rest).unwrap();
+    }
     if let Some(indexed) = &gather.indexed {
         for create in &indexed.creates {
             writeln!(out, "{pad}  or {create}").unwrap();

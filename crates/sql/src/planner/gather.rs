@@ -264,7 +264,7 @@ fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
 }
 
 fn is_same(one: &Relation, other: &Relation) -> bool {
-    (&one.schema, &one.name) == (&other.schema, &other.name)
+    (&one.schema, &one.name, one.returned_by) == (&other.schema, &other.name, other.returned_by)
 }
 
 fn collect(
@@ -276,6 +276,10 @@ fn collect(
     context: &Context<'_>,
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
+    if let Some(step) = relation.returned_by {
+        let (select, from) = (Template(Vec::new()), CollectFrom::Returned(step));
+        return Ok(Collect { relation: relation.clone(), select, from });
+    }
     let needed = needed_columns(table, analysis);
     let (mut alias, mut filter) = ("t".to_owned(), String::new());
     let is_whole = table.items.iter().any(|item| analysis.items[*item].whole_on_node_1().is_some());

@@ -169,6 +169,9 @@ impl Mentions {
             return;
         }
         match relation.placement {
+            _ if relation.returned_by.is_some() => {
+                self.distributed.get_or_insert_with(name);
+            }
             Placement::Hash { .. } | Placement::RoundRobin => {
                 self.distributed.get_or_insert_with(name);
             }

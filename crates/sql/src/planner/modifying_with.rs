@@ -4,6 +4,8 @@
 //! Never: plans one of the parts by itself.
 //! Start reading at [`modifying`].
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 
 use super::analysis::{Analysis, ItemId, ModificationKind, Source};
@@ -11,8 +13,8 @@ use super::context::Context;
 use super::locality::{all_pins, home_reason};
 use super::pins::{Facts, Landing, landing};
 use super::unseen::refuse_unsafe_code;
-use super::{replicas, views, written_defaults};
-use crate::catalog::RelationKind;
+use super::{modifying_steps, replicas, views, written_defaults};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::code::events;
 use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
 use crate::refusal::Refusal;
@@ -62,7 +64,12 @@ pub(super) fn modifying(
             && of.target.is_some_and(spread)
     });
     let replicated_target = targets().any(|item| analysis.items[item].replicated().is_some());
-    let home = home_reason(analysis).is_some();
+    // Other nodes do not have what is written there.
+    let writes_home = |relation: Option<&Arc<Relation>>| {
+        relation.is_none_or(|relation| relation.placement == Placement::Home)
+    };
+    let home = home_reason(analysis).is_some()
+        || analysis.modifications.iter().any(|of| writes_home(of.relation));
     let facts = Facts::from_values(analysis);
     let is_select = analysis.target.is_none();
     match all_pins(analysis, &facts) {
@@ -77,7 +84,7 @@ pub(super) fn modifying(
             let node = NodeChoice::Pinned(pins);
             Ok(Planned::new(DataPlan::One { node, access: Access::Write, otherwise: None }, why))
         }
-        _ => Err(modifying_refusal()),
+        _ => modifying_steps::plan(tree, modifying_refusal, context),
     }
 }
 

@@ -144,7 +144,9 @@ fn several_nodes(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     let is_home = home.is_some();
-    let obstacle = home.or_else(|| scatter::obstacle(analysis));
+    let reads_returned = analysis.reads_returned();
+    let returned = || reads_returned.then(|| "it reads what was returned before".to_owned());
+    let obstacle = home.or_else(returned).or_else(|| scatter::obstacle(analysis));
     let obstacle = obstacle.or_else(|| analysis.time_in_view.clone());
     let Some(obstacle) = obstacle else {
         let reads_time =
@@ -169,6 +171,7 @@ fn several_nodes(
             partial: None,
             brought: Vec::new(),
             indexed: None,
+            first: None,
             run_on: RunOn::EachNode,
             access,
             writes: None,
@@ -179,7 +182,7 @@ fn several_nodes(
     if gather.access == Access::Read && analysis.locked.is_empty() {
         gather.indexed = indexed::of(tree(), analysis, context)?.map(Box::new);
     }
-    if !is_home && gather.access == Access::Read {
+    if !is_home && gather.access == Access::Read && !reads_returned {
         gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
         if gather.partial.is_none() {
             gather.brought = brought::ways(&tree(), analysis, context)?;
@@ -225,6 +228,7 @@ fn gather_all(
         partial: None,
         brought: Vec::new(),
         indexed: None,
+        first: None,
         run_on: RunOn::One(node),
         access,
         writes: None,

@@ -11,6 +11,17 @@ use pg_query::protobuf::{
 
 use crate::walk;
 
+/// The name that an expression is nothing but.
+pub(super) fn bare_name(node: &Node) -> Option<&str> {
+    match node.node.as_ref()? {
+        NodeEnum::ColumnRef(reference) => match &reference.fields[..] {
+            [name] => string(name),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 /// Whether it stands for all columns of one table, or of all.
 pub(super) fn is_star(reference: &ColumnRef) -> bool {
     reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))

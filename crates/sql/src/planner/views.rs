@@ -448,6 +448,7 @@ mod tests {
                 primary_key: Vec::new(),
                 has_triggers: false,
                 row_security: false,
+                returned_by: None,
             };
             public.insert(view.name.clone(), Arc::new(view));
         }

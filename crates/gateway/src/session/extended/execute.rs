@@ -320,7 +320,9 @@ fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
 /// Whether it changes rows, directly or in what it explains.
 fn writes(plan: &Plan) -> bool {
     match plan {
-        Plan::Data(DataPlan::Insert(_) | DataPlan::One { access: Access::Write, .. }) => true,
+        Plan::Data(
+            DataPlan::Insert(_) | DataPlan::Steps(_) | DataPlan::One { access: Access::Write, .. },
+        ) => true,
         Plan::Data(DataPlan::Explain(Explain { analyze: true, of, .. })) => writes(&of.plan),
         _ => false,
     }

@@ -9,7 +9,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, JoinExpr, JoinType, LockingClause, Node, RangeVar};
 
 use super::Analyser;
-use crate::catalog::{Relation, RelationKind};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::planner::analysis::{
     ColumnId, ColumnUse, Constraint, Item, ItemId, NOWHERE, QueryId, Source, Whereabouts,
 };
@@ -142,7 +142,10 @@ impl<'a> Analyser<'a> {
             }
             _ => Whereabouts::of(relation),
         };
-        if spread == Whereabouts::Home {
+        // Other nodes would not know the type of rows that were returned by a table of node 1, either.
+        let is_returned_by_home =
+            relation.returned_by.is_some() && relation.placement == Placement::Home;
+        if spread == Whereabouts::Home || is_returned_by_home {
             self.analysis.home_relation.get_or_insert_with(|| relation.name.clone());
         }
         let source = Source::Table { relation, spread };

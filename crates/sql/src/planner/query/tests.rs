@@ -409,6 +409,11 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW("t"."id", "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
+              first SELECT tutti.value_output(max(name)) FROM customers
+                gather on One(Any) Read
+                  parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT max(name) FROM customers) AS tutti_f (c1)
+                  WITH tutti_z(c1) AS (SELECT max(name) FROM customers LIMIT 0) SELECT tutti.value_output(pg_catalog.max(tutti_f.c1)) AS value_output FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
+                then SELECT * FROM customers WHERE name = <rows 0>
               or bring SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                 SELECT * FROM customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
         "#]],
@@ -593,10 +598,13 @@ fn refused() {
     check(
         "WITH d AS (DELETE FROM orders RETURNING *) SELECT * FROM d",
         expect![[r#"
-        0A000 a statement in WITH that changes data must concern one node or replicated tables only
-          All its parts see one snapshot, which Tutti cannot give to parts on several nodes.
-          Pin every distributed table by its distribution key, or send the parts as statements of their own in one transaction.
-    "#]],
+            step DELETE FROM orders RETURNING tutti.row_output(ROW(orders.id, orders.customer_id, orders.total, orders.placed))
+              Scatter { access: Write }
+            step WITH d AS (SELECT * FROM tutti.returned_0 orders) SELECT * FROM d
+              gather on One(Any) Read
+                 from Returned(0)
+                WITH d AS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) SELECT * FROM d
+        "#]],
     );
 }
 

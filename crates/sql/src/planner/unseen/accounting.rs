@@ -319,6 +319,8 @@ fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
         },
         // Its query is planned again when it is run.
         Plan::Schema(SchemaPlan::CreateTableAs { .. }) => return true,
+        // Each part is accounted for by itself.
+        Plan::Data(DataPlan::Steps(_)) => return true,
         _ => return false,
     }
     planned.unseen = Some(Box::new(unseen.clone()));
@@ -383,6 +385,7 @@ pub fn gathers_to_write(plan: &Plan) -> bool {
             }
             InsertSource::Values { .. } => false,
         },
+        Plan::Data(DataPlan::Steps(_)) => true,
         _ => false,
     }
 }
