@@ -72,8 +72,13 @@ impl Seals {
 
     /// Lets the next statement (or several) sent over the connection change the schema of its node, which is not
     /// node 1: what `guard.sql` asks for, a word, a number used once, and a seal.
-    pub fn warrant(&self, connection: &NodeConnection, is_many: bool) -> String {
-        let word = if is_many { "many" } else { "once" };
+    pub fn warrant(&self, connection: &NodeConnection, scope: Warranted) -> String {
+        let word = match scope {
+            Warranted::One => "once",
+            Warranted::Many => "many",
+            Warranted::CreateIndex => "make",
+            Warranted::DropIndex => "drop",
+        };
         let warrant = format!("{word} {:032x}", rand::random::<u128>());
         let seal = self.seal_as_of(connection, "warrant", &warrant);
         format!("{warrant} {seal}")
@@ -86,6 +91,19 @@ impl Seals {
             .and_then(|secret| bytes_of_hex(secret))
             .map_or_else(String::new, |secret| seal(&secret, process_id, moment, message))
     }
+}
+
+/// What may change the schema of a node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Warranted {
+    /// One statement of the open transaction.
+    One,
+    /// Several.
+    Many,
+    /// CREATE INDEX CONCURRENTLY, outside of a transaction.
+    CreateIndex,
+    /// DROP INDEX CONCURRENTLY, the same.
+    DropIndex,
 }
 
 fn seal(secret: &[u8], process_id: i32, moment: &str, message: &str) -> String {

@@ -31,7 +31,10 @@ pub use gather::{
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
-pub use schema::{CreatedTable, Ddl, DdlNodes};
+pub use schema::{
+    AddedIndex, Computed, ConcurrentIndex, CreatedTable, Ddl, DdlNodes, Draws, DroppedIndex,
+    IndexName, Unnamed,
+};
 pub use session::{
     PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
 };
@@ -471,9 +474,8 @@ pub enum SchemaPlan {
         /// which may be nothing.
         others: Option<String>,
     },
-    /// DROP INDEX CONCURRENTLY: on node 1, outside any transaction block, if no table of these indexes
-    /// (as SQL names) is on other nodes.
-    DropHomeIndexes(Vec<String>),
+    /// CREATE INDEX CONCURRENTLY of a table of several nodes, DROP INDEX CONCURRENTLY.
+    Concurrently(ConcurrentIndex),
     /// LOCK TABLE: on every node, node 1 first.
     LockEverywhere {
         /// What other nodes are sent, if it is not the client's text: the part that they have.

@@ -22,18 +22,64 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.add_warrant IS 'Lets the next statement (or many) of this transaction change, as this role, the schema of this node. For the functions of this schema.';
 
+-- What is CONCURRENTLY is no part of a transaction that could have a warrant: it has begun none. Its warrant is a
+-- committed row of this backend's, for one command only, that the gateway takes back when that has ended.
+CREATE UNLOGGED TABLE IF NOT EXISTS tutti.lone_warrant (
+    backend int NOT NULL,
+    began timestamptz NOT NULL,
+    role name NOT NULL,
+    command text NOT NULL
+);
+COMMENT ON TABLE tutti.lone_warrant IS 'Which backends may run a command that commits by itself, as which role. Rows of backends that are gone mean nothing.';
+
+CREATE OR REPLACE FUNCTION tutti.lone_backend(OUT backend int, OUT began timestamptz)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT a.pid, a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) a
+$tutti$;
+COMMENT ON FUNCTION tutti.lone_backend IS 'This backend, and no later one of its number. For the functions of this schema.';
+
+CREATE OR REPLACE FUNCTION tutti.use_lone_warrant(acting name, running text) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    this record;
+BEGIN
+    IF running NOT IN ('CREATE INDEX', 'DROP INDEX') OR NOT EXISTS (SELECT FROM tutti.lone_warrant w WHERE w.command = running) THEN
+        RETURN false;
+    END IF;
+    SELECT b.backend, b.began INTO this FROM tutti.lone_backend() b;
+    IF NOT EXISTS (SELECT FROM tutti.lone_warrant w WHERE w.backend = this.backend AND w.began = this.began
+        AND w.role = acting AND w.command = running) THEN
+        RETURN false;
+    END IF;
+    -- DROP INDEX CONCURRENTLY must not be preceded by a write; and it runs no code that could use the warrant again.
+    IF running = 'CREATE INDEX' THEN
+        DELETE FROM tutti.lone_warrant w WHERE w.backend = this.backend AND w.began = this.began;
+    END IF;
+    RETURN true;
+END $tutti$;
+COMMENT ON FUNCTION tutti.use_lone_warrant IS 'Whether this backend has a warrant as this role for a command that commits by itself; that of CREATE INDEX is used up with it.';
+
 CREATE OR REPLACE FUNCTION tutti.give_warrant(given text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     IF substr(given, length(given) - 63)
         = tutti.seal_of(concat(pg_backend_pid(), ' warrant ', left(given, -65))) THEN
+        IF left(given, 4) IN ('make', 'drop') THEN
+            DELETE FROM tutti.lone_warrant w
+                WHERE NOT EXISTS (SELECT FROM pg_stat_get_activity(NULL) a WHERE a.pid = w.backend AND a.backend_start = w.began);
+            INSERT INTO tutti.lone_warrant
+                SELECT b.backend, b.began, CASE current_setting('role') WHEN 'none' THEN session_user
+                    ELSE current_setting('role') END, CASE left(given, 4) WHEN 'make' THEN 'CREATE INDEX' ELSE 'DROP INDEX' END
+                FROM tutti.lone_backend() b;
+            RETURN;
+        END IF;
         PERFORM tutti.add_warrant(CASE current_setting('role') WHEN 'none' THEN session_user
             ELSE current_setting('role') END, left(given, 4) = 'many');
     ELSE
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can let a statement change this node''s schema';
     END IF;
 END $tutti$;
-COMMENT ON FUNCTION tutti.give_warrant IS 'The same, for a gateway, as who the session is: a word (once, many), a number that is used once, and a seal for this backend.';
+COMMENT ON FUNCTION tutti.give_warrant IS 'The same, for a gateway, as who the session is: a word (once, many; make, drop for what commits by itself), a number that is used once, and a seal for this backend.';
 
 CREATE OR REPLACE FUNCTION tutti.use_warrant(acting name) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -54,8 +100,11 @@ CREATE OR REPLACE FUNCTION tutti.end_warrants() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     DELETE FROM tutti.warrant w WHERE w.transaction = pg_current_xact_id();
+    IF EXISTS (SELECT FROM tutti.lone_warrant) THEN
+        DELETE FROM tutti.lone_warrant w USING tutti.lone_backend() b WHERE w.backend = b.backend AND w.began = b.began;
+    END IF;
 END $tutti$;
-COMMENT ON FUNCTION tutti.end_warrants IS 'Takes back what this transaction has not used.';
+COMMENT ON FUNCTION tutti.end_warrants IS 'Takes back what this transaction, or this backend, has not used.';
 
 CREATE OR REPLACE FUNCTION tutti.guard_schema() RETURNS event_trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -63,7 +112,12 @@ BEGIN
     -- Used up before any code of the statement runs. What runs ahead of it, where constants of users' types are read,
     -- may have used it: then the statement has none, and nothing of all this comes to be. Code that runs as somebody
     -- else has no use for it.
-    IF NOT (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) AND NOT tutti.use_warrant(current_user) THEN
+    IF (SELECT r.rolsuper FROM pg_roles r WHERE r.rolname = current_user) THEN
+        RETURN;
+    -- Before the other, which writes.
+    ELSIF tutti.use_lone_warrant(current_user, tg_tag) THEN
+        RETURN;
+    ELSIF NOT tutti.use_warrant(current_user) THEN
         RAISE insufficient_privilege USING
             MESSAGE = format('%s: code cannot change the schema of a node other than node 1', lower(tg_tag)),
             DETAIL = 'It ran on such a node, or somebody is connected to the node itself. Nodes have one schema, which statements of clients change.',

@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 29;
+pub const SCHEMA_VERSION: u32 = 30;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -39,7 +39,7 @@ pub const SCHEMA_VERSION: u32 = 29;
 ///   needs may have other owners than the table (see [`share`](super::share));
 /// - `serve` requires a seal, for it says which backends belong to which gateway;
 /// - `give_warrant` requires a seal: the next change of this node's schema is a gateway's (`guard.sql`);
-///   `use_warrant` and `end_warrants` revoke that;
+///   `use_warrant`, `use_lone_warrant` and `end_warrants` revoke that;
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and calling
 ///   them without need changes nothing that is relied on.
 ///
@@ -58,7 +58,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 29) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 30) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -386,9 +386,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
-    tutti.end_warrants TO PUBLIC;
+    tutti.use_lone_warrant, tutti.end_warrants TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 29;
+UPDATE tutti.secret SET shape = 30;
 "
 );
 
@@ -457,7 +457,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (29, "10f059c576ee86de".to_owned()),
+            (30, "52ea39d82a7821e3".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

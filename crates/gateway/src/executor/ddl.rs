@@ -69,6 +69,10 @@ impl Executor<'_> {
         if let Some(rows) = &ddl.rows {
             self.copy_tables_of(rows).await?;
         }
+        if let Some(text) = ddl.computed.as_ref().and_then(|it| it.afterwards.as_deref()) {
+            let after = Ddl { rows: None, computed: None, ..ddl.clone() };
+            self.change_schema(&after, text, &Call::Simple).await?;
+        }
         Ok(done)
     }
 
@@ -80,6 +84,20 @@ impl Executor<'_> {
             // What was made meanwhile is not known yet.
             self.reload_own_catalog().await?;
         }
+        if let Some(template) = ddl.computed.as_ref().and_then(|it| it.text.as_ref()) {
+            let text = self.with_values_of_home(template).await?;
+            let changed = self.change_schema_by(ddl, &text, call).await;
+            return changed.map_err(Failure::without_position);
+        }
+        self.change_schema_by(ddl, text, call).await
+    }
+
+    async fn change_schema_by(
+        &mut self,
+        ddl: &Ddl,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
         match &ddl.scope {
             DdlNodes::AllNodes => self.ddl_on_all_nodes(ddl, text, call).await,
             DdlNodes::Home => {
@@ -138,6 +156,7 @@ impl Executor<'_> {
         if !relations.is_empty() {
             self.run_elsewhere(&others, text_of_others, call).await?;
         }
+        self.part_draws(ddl, &others).await?;
         if *brings && statement::parse(text)?.iter().any(planner::leaves_index_unnamed) {
             self.refuse_other_names(relations, &others).await?;
         }
@@ -369,6 +388,7 @@ impl Executor<'_> {
             self.rearm_sequences_for(ddl, text, *node).await?;
         }
         self.run_elsewhere(&others, text, call).await?;
+        self.part_draws(ddl, &others).await?;
         self.after_ddl(ddl, &others).await?;
         Ok(Done::Tag(answer.tag))
     }
@@ -648,7 +668,7 @@ const END_WARRANT: &str = "SELECT tutti.end_warrants()";
 
 /// Lets a statement change the schema of a node other than node 1. One that fires no event trigger would leave its
 /// warrant to code that it runs: the triggers of TRUNCATE.
-fn put_warrant_for(link: &mut Link, text: &str) -> Result<(), Failure> {
+pub(super) fn put_warrant_for(link: &mut Link, text: &str) -> Result<(), Failure> {
     for statement in statement::parse(text)? {
         if planner::fires_event_triggers(&statement) {
             // The servers' administrators have put the scripts of extensions there.

@@ -5,9 +5,11 @@
 //! word.
 //! Start reading at [`Executor::execute`].
 
+mod added_column;
 mod array_literal;
 mod by_row;
 mod computed_first;
+mod concurrently;
 mod copy;
 mod create_table_as;
 mod cursor;
@@ -248,7 +250,7 @@ impl Executor<'_> {
                 let others = others.as_deref().unwrap_or(text);
                 self.on_every_node_alone(*refuses_transaction, text, others, call).await
             }
-            SchemaPlan::DropHomeIndexes(names) => self.drop_home_indexes(names, text, call).await,
+            SchemaPlan::Concurrently(index) => self.concurrently(index, text, call).await,
             SchemaPlan::LockEverywhere { others, before } => {
                 let others = others.as_deref().unwrap_or(text);
                 self.lock_everywhere(text, others, before.as_ref(), call).await

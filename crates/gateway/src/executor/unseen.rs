@@ -286,6 +286,7 @@ impl Executor<'_> {
                 of_relations: false,
                 rows: None,
                 names_role: None,
+                computed: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }

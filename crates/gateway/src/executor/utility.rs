@@ -1,9 +1,9 @@
 //! Statements that concern every node, or node 1 for the whole cluster, and are not ordinary DDL.
 //!
-//! Owns: VACUUM and the like, DROP INDEX CONCURRENTLY, LOCK TABLE.
+//! Owns: VACUUM and the like, LOCK TABLE.
 //! Never: changes the schema of several nodes.
 
-use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, LockBefore};
 
 use super::ddl::is_unknown_name;
@@ -52,36 +52,6 @@ impl Executor<'_> {
             }
         }
         Ok(Done::Tag(tag))
-    }
-
-    /// DROP INDEX CONCURRENTLY, which cannot be part of a transaction with other nodes.
-    pub(super) async fn drop_home_indexes(
-        &mut self,
-        names: &[String],
-        text: &str,
-        call: &Call,
-    ) -> Result<Done, Failure> {
-        if !self.tx.transaction.is_open() {
-            let found = |name: &String| format!("pg_catalog.to_regclass({})", quote_literal(name));
-            let sql = format!(
-                "SELECT p.relation::pg_catalog.regclass FROM tutti.placements p \
-                 JOIN pg_catalog.pg_index i ON i.indrelid OPERATOR(pg_catalog.=) p.relation \
-                 WHERE p.kind OPERATOR(pg_catalog.<>) 'home' AND i.indexrelid \
-                 OPERATOR(pg_catalog.=) ANY (ARRAY[{}]::pg_catalog.regclass[])",
-                names.iter().map(found).collect::<Vec<_>>().join(", ")
-            );
-            let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
-            if let Some(table) = rows.first().and_then(|rows| rows.text(0, 0)) {
-                return Err(Failure::unsupported(
-                    format!("DROP INDEX CONCURRENTLY is not supported for indexes of {table}"),
-                    "The table is on several nodes, and it cannot run inside the one global \
-                     transaction that makes schema changes all-or-nothing.",
-                    "Leave CONCURRENTLY out.",
-                ));
-            }
-        }
-        // In a transaction node 1 words the refusal.
-        self.run_on_one(NodeId::HOME, Access::Write, text, call).await
     }
 
     /// LOCK TABLE: node 1 first and alone, so that two sessions never hold some of the locks each.

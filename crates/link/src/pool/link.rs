@@ -21,7 +21,7 @@ use super::{Known, SessionState, Slot};
 use crate::connection::{
     ASK_MOMENT, HIDE_PARAMETERS, Misreading, NodeConnection, NodeError, Rows, put_statement,
 };
-use crate::seals::Seals;
+use crate::seals::{Seals, Warranted};
 use crate::translation::{FIRST_NORMAL_OID, OidMaps, PublishedOids};
 
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
@@ -384,8 +384,18 @@ impl Link {
     /// or several if `is_many`, provided that no user-defined code runs between them. In a transaction block,
     /// until whose end it is valid at the latest; see `guard.sql`. Requires: as [`Self::put_silent_with`].
     pub fn put_warrant(&mut self, is_many: bool) {
+        self.put_warrant_for(if is_many { Warranted::Many } else { Warranted::One });
+    }
+
+    /// The same outside of a transaction, for one command that commits by itself: its end is the caller's to tell
+    /// (`tutti.end_warrants`).
+    pub fn put_lone_warrant(&mut self, command: Warranted) {
+        self.put_warrant_for(command);
+    }
+
+    fn put_warrant_for(&mut self, scope: Warranted) {
         if self.node() != NodeId::HOME {
-            let warrant = self.surroundings.seals.warrant(&self.connection, is_many);
+            let warrant = self.surroundings.seals.warrant(&self.connection, scope);
             self.put_silent_with("SELECT tutti.give_warrant($1)", &warrant);
         }
     }

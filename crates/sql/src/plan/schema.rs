@@ -4,6 +4,7 @@
 //! Never: checks what the change leaves behind; the executor does, on the catalog after the change.
 //! Start reading at [`Ddl`].
 
+use super::gather::Template;
 use super::rows::RowsWrite;
 use crate::statement::DistributeBy;
 
@@ -28,6 +29,32 @@ pub struct Ddl {
     /// The role whose name it takes. Other nodes may still have one of that name, which was dropped while
     /// all was on node 1.
     pub names_role: Option<String>,
+    /// It adds columns of which rows that are there get what no node may compute by itself.
+    pub computed: Option<Box<Computed>>,
+}
+
+/// Values for rows that are there, of columns that are added.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Computed {
+    /// What all nodes are sent instead of the client's text, if it is another: gaps are for values that node 1 computes
+    /// once for all.
+    pub text: Option<Template>,
+    /// Columns of distributed tables whose values come from sequences.
+    pub draws: Vec<Draws>,
+    /// A further change of the schema, once the copies are alike.
+    pub afterwards: Option<String>,
+}
+
+/// A column whose values are drawn from a sequence: each node draws those of its rows from its own copy, and they are
+/// then moved to a range of their own.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Draws {
+    /// The table, as a qualified SQL name.
+    pub table: String,
+    /// The column, as stored.
+    pub column: String,
+    /// The sequence as the client has written it; `None`: the column's own, which the statement makes.
+    pub sequence: Option<String>,
 }
 
 /// Which nodes a schema change is for.
@@ -70,4 +97,58 @@ pub struct CreatedTable {
     pub if_not_exists: bool,
     /// `CREATE TABLE … AS` / `SELECT INTO`: the nodes create it empty (`SchemaPlan::CreateTableAs`).
     pub filled_by: Option<String>,
+}
+
+/// An index that is made or dropped without keeping out writers: on one node after the other, outside of any
+/// transaction block.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ConcurrentIndex {
+    /// CREATE INDEX CONCURRENTLY: node 1 first.
+    Added(AddedIndex),
+    /// DROP INDEX CONCURRENTLY: node 1 last. Of what is not on several nodes: on node 1 alone.
+    Dropped(DroppedIndex),
+}
+
+/// An index of a table of several nodes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AddedIndex {
+    /// The table's schema, which is the index's too.
+    pub schema: String,
+    /// The table.
+    pub table: String,
+    /// What it is called.
+    pub name: IndexName,
+    /// IF NOT EXISTS.
+    pub if_not_exists: bool,
+}
+
+/// What an index is to be called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum IndexName {
+    /// So.
+    Written(String),
+    /// As PostgreSQL would call it, the same on all nodes.
+    Unnamed(Unnamed),
+}
+
+/// A statement that names no index.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Unnamed {
+    /// The first part of its name.
+    pub table: String,
+    /// The second.
+    pub columns: String,
+    /// The statement up to where the name stands.
+    pub before: String,
+    /// The rest of it.
+    pub behind: String,
+}
+
+/// An index that is dropped.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct DroppedIndex {
+    /// As a SQL name; `None`: there are several, or what depends on it is to go too, which PostgreSQL refuses.
+    pub name: Option<String>,
+    /// IF EXISTS.
+    pub if_exists: bool,
 }

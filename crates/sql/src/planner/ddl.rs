@@ -6,7 +6,9 @@
 //! that the change leaves behind.
 //! Start reading at [`plan_ddl`].
 
+mod added_column;
 mod alter_table;
+mod concurrently;
 mod create_table;
 mod extent;
 mod materialized_view;
@@ -18,6 +20,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::ObjectType;
 
 pub use alter_table::leaves_index_unnamed;
+pub use concurrently::index_name;
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
 pub(super) use refused::refuse_cast;
@@ -41,10 +44,12 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     if let Some(refusal) = refused::always(tree, context) {
         return Err(refusal);
     }
-    if let NodeEnum::DropStmt(drop) = tree
-        && drop.concurrent
-    {
-        return Ok(nodes::drop_concurrently(drop));
+    match tree {
+        NodeEnum::DropStmt(drop) if drop.concurrent => return Ok(concurrently::plan_drop(drop)),
+        NodeEnum::IndexStmt(index) if index.concurrent && matches!(is_temporary, Ok(false)) => {
+            return concurrently::plan_create(index, context);
+        }
+        _ => (),
     }
     if is_temporary? {
         if statement.distribute_by.is_some() {

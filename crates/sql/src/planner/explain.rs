@@ -88,9 +88,8 @@ fn describe_schema(plan: &SchemaPlan, lines: &mut Vec<String>) {
             SchemaPlan::TemporaryDdl { gather: Some(gather), .. } => {
                 return describe_gather(gather, lines);
             }
-            SchemaPlan::TemporaryDdl { gather: None, .. } | SchemaPlan::DropHomeIndexes(_) => {
-                "Tutti: write on node 1"
-            }
+            SchemaPlan::TemporaryDdl { gather: None, .. } => "Tutti: write on node 1",
+            SchemaPlan::Concurrently(_) => "Tutti: on one node after the other, each by itself",
             SchemaPlan::CreateTableAs { .. } => {
                 "Tutti: create on every node, then insert the query's rows"
             }

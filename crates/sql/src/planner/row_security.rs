@@ -65,7 +65,7 @@ fn has_query(plan: &SchemaPlan) -> bool {
         SchemaPlan::TemporaryDdl { gather, .. } => gather.is_some(),
         SchemaPlan::Ddl(_)
         | SchemaPlan::EveryNodeAlone { .. }
-        | SchemaPlan::DropHomeIndexes(_)
+        | SchemaPlan::Concurrently(_)
         | SchemaPlan::LockEverywhere { .. } => false,
     }
 }

@@ -4,36 +4,36 @@
 //! Never: checks constraints against the placement.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{
-    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, Node,
-};
+use pg_query::protobuf::{AlterTableCmd, AlterTableStmt, AlterTableType, ConstrType, Constraint};
 
+use super::added_column::{
+    Values, added_column, check_added, computed, computed_of, draws_of_others,
+};
 use super::nodes::everywhere;
 use super::refused;
-use crate::catalog::{Placement, Relation, Volatility};
+use crate::catalog::{Placement, Relation};
 use crate::plan::{Ddl, Planned};
-use crate::planner::built_in_types::may_be_time;
 use crate::planner::context::Context;
-use crate::planner::current_time::{has_time_of_making, says_now};
-use crate::planner::determinism::expression_obstacle;
-use crate::planner::functions::volatility;
 use crate::planner::replicas;
-use crate::planner::sql_text::parse_expression;
-use crate::planner::syntax::{column_makes_sequence, name_of, string};
+use crate::planner::syntax::column_makes_sequence;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
-use crate::walk;
 
 pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Planned, Refusal> {
     let relation = alter.relation.as_ref().and_then(|range| context.relation(range));
-    let (mut touches_sequences, mut differs) = (false, false);
+    let mut touches_sequences = false;
+    let mut values = Vec::new();
     for command in &alter.cmds {
-        let Some(NodeEnum::AlterTableCmd(command)) = &command.node else { continue };
-        if let Some(relation) = relation
-            && !context.catalog.is_solo()
-        {
-            differs |= check(command, relation, context)?;
-        }
+        let Some(NodeEnum::AlterTableCmd(command)) = &command.node else {
+            values.push(Values::OfEachNode);
+            continue;
+        };
+        values.push(match relation {
+            Some(relation) if !context.catalog.is_solo() => {
+                check(alter, command, relation, context)?
+            }
+            _ => Values::OfEachNode,
+        });
         touches_sequences |= match command.subtype() {
             AlterTableType::AtAddColumn => added_column(command).is_some_and(column_makes_sequence),
             AlterTableType::AtAddIdentity
@@ -42,12 +42,37 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
             _ => false,
         };
     }
+    let values_computed = match relation {
+        Some(relation) => computed_of(alter, &values, relation, context)?.map(Box::new),
+        None => None,
+    };
+    touches_sequences |= values.contains(&Values::Drawn);
+    let differs = values.iter().any(|it| matches!(it, Values::Copied | Values::CopiedAlways));
+    // Other nodes' copies of a sequence must give values to be replaced.
+    touches_sequences |= differs && draws_any(alter);
     let rows = relation.filter(|_| differs).map(|relation| {
         let effect = replicas::Effect::inserted();
         replicas::rows_of_tables([relation].into_iter(), &effect, context)
     });
-    let ddl = Ddl { creates: None, may_drop: false, touches_sequences, rows, ..Ddl::default() };
+    let ddl = Ddl {
+        creates: None,
+        may_drop: false,
+        touches_sequences,
+        rows,
+        computed: values_computed,
+        ..Ddl::default()
+    };
     Ok(everywhere(ddl))
+}
+
+/// Whether a column is added whose values come from a sequence that is there.
+fn draws_any(alter: &AlterTableStmt) -> bool {
+    alter.cmds.iter().any(|command| match &command.node {
+        Some(NodeEnum::AlterTableCmd(command)) => {
+            added_column(command).is_some_and(draws_of_others)
+        }
+        _ => false,
+    })
 }
 
 /// Whether servers choose the name of an index that a statement makes.
@@ -77,19 +102,13 @@ fn has_unnamed_index(constraint: &Constraint) -> bool {
     has_index && constraint.conname.is_empty() && constraint.indexname.is_empty()
 }
 
-fn added_column(command: &AlterTableCmd) -> Option<&ColumnDef> {
-    match command.def.as_ref()?.node.as_ref()? {
-        NodeEnum::ColumnDef(column) => Some(column),
-        _ => None,
-    }
-}
-
-/// Whether the rows of a replicated table may come out differently.
+/// What the rows that are there get.
 fn check(
+    alter: &AlterTableStmt,
     command: &AlterTableCmd,
     relation: &Relation,
     context: &Context<'_>,
-) -> Result<bool, Refusal> {
+) -> Result<Values, Refusal> {
     match command.subtype() {
         AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
             check_key(command, relation)?;
@@ -99,17 +118,17 @@ fn check(
             {
                 return computed(using, &command.name, relation, context);
             }
-            Ok(false)
+            Ok(Values::OfEachNode)
         }
         AlterTableType::AtAddColumn => match added_column(command) {
-            Some(column) => check_added(column, relation, context),
-            None => Ok(false),
+            Some(column) => check_added(alter, column, relation, context),
+            None => Ok(Values::OfEachNode),
         },
         AlterTableType::AtAttachPartition | AlterTableType::AtDetachPartition => {
             let Some(NodeEnum::PartitionCmd(partition)) =
                 command.def.as_ref().and_then(|def| def.node.as_ref())
             else {
-                return Ok(false);
+                return Ok(Values::OfEachNode);
             };
             if partition.concurrent {
                 return Err(refused::concurrently("DETACH PARTITION"));
@@ -117,23 +136,23 @@ fn check(
             let other = partition.name.as_ref().and_then(|name| context.relation(name));
             match (command.subtype(), other) {
                 (AlterTableType::AtAttachPartition, Some(other)) => {
-                    same_placement(relation, other).map(|()| false)
+                    same_placement(relation, other).map(|()| Values::OfEachNode)
                 }
-                _ => Ok(false),
+                _ => Ok(Values::OfEachNode),
             }
         }
         AlterTableType::AtAddInherit => {
             let Some(NodeEnum::RangeVar(parent)) =
                 command.def.as_ref().and_then(|def| def.node.as_ref())
             else {
-                return Ok(false);
+                return Ok(Values::OfEachNode);
             };
             match context.relation(parent) {
-                Some(parent) => same_placement(parent, relation).map(|()| false),
-                None => Ok(false),
+                Some(parent) => same_placement(parent, relation).map(|()| Values::OfEachNode),
+                None => Ok(Values::OfEachNode),
             }
         }
-        _ => Ok(false),
+        _ => Ok(Values::OfEachNode),
     }
 }
 
@@ -155,94 +174,6 @@ fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal
         ),
         format!("{hint} (tutti_distribute, tutti_replicate, tutti_round_robin)."),
     ))
-}
-
-/// A column whose default each node would evaluate for existing rows. Whether the
-/// rows of a replicated table may come out differently.
-fn check_added(
-    column: &ColumnDef,
-    relation: &Relation,
-    context: &Context<'_>,
-) -> Result<bool, Refusal> {
-    let constraints = || {
-        column.constraints.iter().filter_map(|constraint| match &constraint.node {
-            Some(NodeEnum::Constraint(constraint)) => Some(&**constraint),
-            _ => None,
-        })
-    };
-    if column_makes_sequence(column) && relation.placement != Placement::Home {
-        let is_fixed = constraints().any(|constraint| {
-            constraint.contype() == ConstrType::ConstrIdentity && constraint.generated_when == "a"
-        });
-        // No other value may be stored in such a column.
-        return match relation.placement == Placement::Replicated && !is_fixed {
-            true => Ok(true),
-            false => Err(not_immutable(&column.colname)),
-        };
-    }
-    let mut differs = false;
-    let mut is_given = false;
-    for constraint in constraints() {
-        if constraint.contype() == ConstrType::ConstrDefault
-            && let Some(value) = &constraint.raw_expr
-        {
-            is_given = true;
-            differs |= computed(value, &column.colname, relation, context)?;
-            let type_name =
-                column.type_name.as_ref().and_then(|it| it.names.last()).and_then(string);
-            let is_apart = !matches!(relation.placement, Placement::Home | Placement::Replicated);
-            if is_apart && says_now(value) && type_name.is_none_or(may_be_time) {
-                return Err(not_immutable(&column.colname));
-            }
-        }
-    }
-    let of_type = column.type_name.as_ref().filter(|it| !is_given && it.array_bounds.is_empty());
-    if let Some(name) = of_type.and_then(|it| it.names.last()).and_then(string) {
-        // Of several schemas' domains, any may be meant.
-        for default in context.catalog.code.defaults_of_domains(name) {
-            // A constant of a time may be another on each node, by when that has read it.
-            differs |= relation.placement == Placement::Replicated && has_time_of_making(default);
-            differs |= match parse_expression(default) {
-                Some(value) => computed(&value, &column.colname, relation, context)?,
-                None => true,
-            };
-        }
-    }
-    Ok(differs)
-}
-
-/// A value that each row gets. Whether the copies of a replicated table may come out differently.
-fn computed(
-    value: &Node,
-    column: &str,
-    relation: &Relation,
-    context: &Context<'_>,
-) -> Result<bool, Refusal> {
-    match relation.placement {
-        Placement::Home => Ok(false),
-        // Other nodes' copies of a sequence give no values.
-        Placement::Replicated if draws(value) => Err(not_immutable(column)),
-        Placement::Replicated => Ok(expression_obstacle(value, context).is_some()),
-        _ if volatility(value, context) != Volatility::Immutable => Err(not_immutable(column)),
-        _ => Ok(false),
-    }
-}
-
-/// Whether it draws from a sequence.
-fn draws(value: &Node) -> bool {
-    let Some(of) = &value.node else { return false };
-    let mut found = matches!(of, NodeEnum::FuncCall(call) if name_of(call).1 == "nextval");
-    walk::read::children(of, &mut |child| found = found || draws(child));
-    found
-}
-
-fn not_immutable(column: &str) -> Refusal {
-    Refusal::unsupported(
-        format!("column \"{column}\" cannot be computed on each node"),
-        "The rows that are there get its value from an expression that each node would evaluate \
-         for itself, with different results.",
-        "Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.",
-    )
 }
 
 fn same_placement(parent: &Relation, child: &Relation) -> Result<(), Refusal> {

@@ -19,7 +19,7 @@ use pg_query::protobuf::{
     ObjectType,
 };
 
-use crate::catalog::{Placement, Relation, RelationKind, quote_identifier};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Ddl, DdlNodes, Plan, Planned, SchemaPlan};
 use crate::planner::context::Context;
 use crate::planner::mentions;
@@ -412,21 +412,4 @@ fn first_that_is_something(
         (!kept.is_empty()).then_some(kept)
     };
     chosen(&is_spread).or_else(|| chosen(&may_be_there)).unwrap_or_else(|| objects.to_vec())
-}
-
-/// DROP INDEX CONCURRENTLY: of which tables the indexes are, only node 1 knows.
-pub(super) fn drop_concurrently(drop: &DropStmt) -> Planned {
-    let name = |object: &Node| match &object.node {
-        Some(NodeEnum::List(list)) => {
-            let parts: Vec<_> =
-                list.items.iter().filter_map(string).map(quote_identifier).collect();
-            parts.join(".")
-        }
-        _ => String::new(),
-    };
-    let names = drop.objects.iter().map(name).collect();
-    Planned::new(
-        SchemaPlan::DropHomeIndexes(names),
-        "indexes of tables on node 1 are its own business",
-    )
 }

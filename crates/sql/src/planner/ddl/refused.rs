@@ -45,10 +45,6 @@ pub(super) fn always(tree: &NodeEnum, context: &Context<'_>) -> Option<Refusal> 
             "It loads a library into one session of one node; the gateway uses many.",
             "Set shared_preload_libraries on each node.",
         ),
-        NodeEnum::IndexStmt(index) if index.concurrent => concurrently("CREATE INDEX"),
-        NodeEnum::DropStmt(drop) if drop.concurrent && !context.catalog.home_by_default => {
-            concurrently("DROP INDEX")
-        }
         NodeEnum::CreateSchemaStmt(create)
             if !create.schema_elts.is_empty() && !context.catalog.home_by_default =>
         {

@@ -237,7 +237,7 @@ fn refuse_only(tree: &NodeEnum, plan: &Plan, context: &Context<'_>) -> Result<()
             SchemaPlan::Ddl(_)
                 | SchemaPlan::LockEverywhere { .. }
                 | SchemaPlan::EveryNodeAlone { .. }
-                | SchemaPlan::DropHomeIndexes(_)
+                | SchemaPlan::Concurrently(_)
         )
     ) {
         return Ok(());

@@ -372,19 +372,19 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
@@ -398,43 +398,43 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE INDEX ON orders (total); CREATE SCHEMA s; GRANT SELECT ON orders TO x",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "DROP TABLE orders, items; ALTER TABLE orders RENAME TO o",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
-            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "TRUNCATE orders RESTART IDENTITY; CREATE SEQUENCE s; ALTER SEQUENCE s RESTART",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: false, rows: None, names_role: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "COMMENT ON TABLE orders IS 'x'; CREATE VIEW v AS SELECT * FROM orders",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN note text DEFAULT 'x', DROP COLUMN total",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
     check(
         "CREATE MATERIALIZED VIEW m AS SELECT * FROM rates",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
         "#]],
     );
 }
@@ -493,19 +493,19 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
         "#]],
     );
     check(
         "SELECT id INTO t FROM orders UNION SELECT 1",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
         "#]],
     );
     check(
@@ -534,20 +534,20 @@ fn create_table_as() {
 #[test]
 fn refused_schema_changes() {
     check(
-        "CREATE INDEX CONCURRENTLY i ON orders (id)",
+        "CREATE UNIQUE INDEX CONCURRENTLY i ON orders (id)",
         expect![[r#"
-        0A000 CREATE INDEX CONCURRENTLY is not supported
-          It cannot run inside the one global transaction that makes schema changes all-or-nothing.
-          Leave CONCURRENTLY out.
-    "#]],
+            0A000 unique constraint "i" of table "orders" cannot be enforced
+              Table "orders" is distributed by "customer_id". Rows that differ in it can be on different nodes, where no node can check the constraint.
+              Include "customer_id" in the unique constraint, or make the table REPLICATED.
+        "#]],
     );
     check(
-        "DROP INDEX CONCURRENTLY i",
+        "CREATE UNIQUE INDEX CONCURRENTLY ON events (what)",
         expect![[r#"
-        0A000 DROP INDEX CONCURRENTLY is not supported
-          It cannot run inside the one global transaction that makes schema changes all-or-nothing.
-          Leave CONCURRENTLY out.
-    "#]],
+            0A000 an index of table "events" cannot be enforced
+              The rows of round robin table "events" can be on any node, where no node can check the constraint.
+              Distribute the table BY HASH of a column of the unique constraint, or make it REPLICATED.
+        "#]],
     );
     check(
         "CREATE DATABASE x",
@@ -600,16 +600,14 @@ fn refused_schema_changes() {
     check(
         "ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT now()",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: Some(rates compared), names_role: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT "), Time("now()::timestamptz"), Sql(", ALTER COLUMN seen SET DEFAULT now()")])), draws: [], afterwards: None }) })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN n serial",
         expect![[r#"
-        0A000 column "n" cannot be computed on each node
-          The rows that are there get its value from an expression that each node would evaluate for itself, with different results.
-          Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.
-    "#]],
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: None, draws: [Draws { table: "\"public\".\"orders\"", column: "n", sequence: None }], afterwards: None }) })
+        "#]],
     );
     check(
         "ALTER TABLE orders ATTACH PARTITION rates FOR VALUES IN (1)",
@@ -649,4 +647,112 @@ fn constants_are_arguments_that_need_no_server() {
     }
     assert!(name_parameters(&["1".into(), "$1".into()]) && !name_parameters(&["'$1'".into()]));
     assert!(say_queries(&["(SELECT 1)".into()]) && !say_queries(&["'select'".into()]));
+}
+
+#[test]
+fn indexes_without_a_transaction() {
+    check(
+        "CREATE INDEX CONCURRENTLY i ON orders (id)",
+        expect![[r#"
+            Concurrently(Added(AddedIndex { schema: "public", table: "orders", name: Written("i"), if_not_exists: false }))
+        "#]],
+    );
+    check(
+        "CREATE INDEX CONCURRENTLY ON orders (id, upper(note)) INCLUDE (customer_id)",
+        expect![[r#"
+            Concurrently(Added(AddedIndex { schema: "public", table: "orders", name: Unnamed(Unnamed { table: "orders", columns: "id_upper_customer_id", before: "CREATE INDEX CONCURRENTLY ", behind: " ON orders USING btree (id, upper(note)) INCLUDE (customer_id)" }), if_not_exists: false }))
+        "#]],
+    );
+    check(
+        "CREATE UNIQUE INDEX CONCURRENTLY i ON orders (id, customer_id)",
+        expect![[r#"
+            Concurrently(Added(AddedIndex { schema: "public", table: "orders", name: Written("i"), if_not_exists: false }))
+        "#]],
+    );
+    check(
+        "CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS i ON rates (rate)",
+        expect![[r#"
+            Concurrently(Added(AddedIndex { schema: "public", table: "rates", name: Written("i"), if_not_exists: true }))
+        "#]],
+    );
+    check(
+        "DROP INDEX CONCURRENTLY i",
+        expect![[r#"
+            Concurrently(Dropped(DroppedIndex { name: Some("\"i\""), if_exists: false }))
+        "#]],
+    );
+    check(
+        "DROP INDEX CONCURRENTLY IF EXISTS public.i",
+        expect![[r#"
+            Concurrently(Dropped(DroppedIndex { name: Some("\"public\".\"i\""), if_exists: true }))
+        "#]],
+    );
+    check(
+        "DROP INDEX CONCURRENTLY i, j",
+        expect![[r#"
+            Concurrently(Dropped(DroppedIndex { name: None, if_exists: false }))
+        "#]],
+    );
+}
+
+#[test]
+fn values_of_added_columns() {
+    check(
+        "ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT now(), DROP COLUMN note",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT "), Time("now()::timestamptz"), Sql(", DROP note, ALTER COLUMN at SET DEFAULT now()")])), draws: [], afterwards: None }) })
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN IF NOT EXISTS since varchar(9) DEFAULT 'today'",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN day date DEFAULT 'today'",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN day date DEFAULT "), Time("'today'::date"), Sql("")])), draws: [], afterwards: None }) })
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders DROP COLUMN total, ADD COLUMN IF NOT EXISTS total text DEFAULT now()",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN note text DEFAULT "), Time("now()::text"), Sql(", ALTER COLUMN note SET DEFAULT now()")])), draws: [], afterwards: None }) })
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN r float DEFAULT random() + 1",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None })
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN r timestamptz DEFAULT now() + random() * interval '1 day'",
+        expect![[r#"
+            0A000 column "r" cannot be computed on each node
+              The rows that are there get its value from an expression that each node would evaluate for itself, with different results.
+              Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN c char(3) DEFAULT now()",
+        expect![[r#"
+            0A000 column "c" cannot be computed on each node
+              The rows that are there get its value from an expression that each node would evaluate for itself, with different results.
+              Add the column without the default, set it with UPDATE, then ALTER COLUMN … SET DEFAULT.
+        "#]],
+    );
+    check(
+        "ALTER TABLE orders ADD COLUMN n bigint DEFAULT nextval('s'), ADD COLUMN i int GENERATED ALWAYS AS IDENTITY",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: None, draws: [Draws { table: "\"public\".\"orders\"", column: "n", sequence: Some("s") }, Draws { table: "\"public\".\"orders\"", column: "i", sequence: None }], afterwards: None }) })
+        "#]],
+    );
+    check(
+        "ALTER TABLE rates ADD COLUMN i int GENERATED ALWAYS AS IDENTITY",
+        expect![[r#"
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: Some(rates compared), names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE rates ADD COLUMN i int GENERATED BY DEFAULT AS IDENTITY")])), draws: [], afterwards: Some("ALTER TABLE \"public\".\"rates\" ALTER COLUMN \"i\" SET GENERATED ALWAYS") }) })
+        "#]],
+    );
 }
