@@ -23,7 +23,10 @@ use std::sync::Arc;
 
 pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
-pub use gather::{Brought, Collect, CollectFrom, Gather, Indexed, Partial, Piece, RunOn, Template};
+pub use gather::{
+    Brought, Collect, CollectFrom, FirstRows, Gather, Indexed, Partial, Piece, RowLocks, RunOn,
+    Template,
+};
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};

@@ -67,6 +67,31 @@ pub struct Collect {
     pub select: Template,
     /// From which nodes.
     pub from: CollectFrom,
+    /// It locks the rows.
+    pub locks: Option<Box<RowLocks>>,
+}
+
+/// The rows of a [`Collect`] are locked until the transaction ends.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RowLocks {
+    /// The first of all nodes' rows only; `None`: all that the SELECT finds.
+    pub first: Option<FirstRows>,
+}
+
+/// So many rows of all nodes, and no others, are to be locked and collected. Each node's SELECT finds as many.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FirstRows {
+    /// LIMIT, as SQL; may have the client's parameters.
+    pub limit: String,
+    /// OFFSET: such rows are locked, and not collected.
+    pub offset: Option<String>,
+    /// For rows in gap 0: their places there, counted from 1, in the client's order. `None`: any rows will do.
+    pub order: Option<Template>,
+    /// The SELECT without its lock. It tells on which nodes the first rows are likely to be, for no others must be waited
+    /// for. `None`: rows that others have locked are skipped, or any will do.
+    pub unlocked: Option<Template>,
+    /// Rows that others have locked are waited for: every session goes to the nodes in the same order.
+    pub waits: bool,
 }
 
 /// Where a [`Collect`] runs.
@@ -99,6 +124,13 @@ pub struct Gather {
     pub access: Access,
     /// The distributed or home table that it writes: its OID on node 1.
     pub writes: Option<u32>,
+}
+
+impl Gather {
+    /// Whether rows are locked where they are collected.
+    pub fn locks_rows(&self) -> bool {
+        self.collects.iter().any(|collect| collect.locks.is_some())
+    }
 }
 
 /// A final statement that finds the collected rows in temporary tables of its transaction's.

@@ -274,7 +274,10 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         let of_tables =
             gather.indexed.iter().flat_map(|it| it.creates.iter().chain([&it.statement]));
         let collects = gather.collects.iter().map(|collect| &collect.select);
+        let firsts = gather.collects.iter().filter_map(|it| it.locks.as_ref()?.first.as_ref());
+        let of_firsts = firsts.flat_map(|first| first.order.iter().chain(&first.unlocked));
         let all = collects.chain([&gather.statement]).chain(of_parts).chain(of_tables);
+        let all = all.chain(of_firsts);
         all.chain(of_brought).map(filled).collect()
     };
     match &planned.plan {
@@ -394,6 +397,15 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     }
     for collect in &gather.collects {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
+        let Some(first) = collect.locks.as_ref().and_then(|it| it.first.as_ref()) else { continue };
+        let offset = first.offset.as_deref().unwrap_or("0");
+        let waits = if first.waits { ", in turn" } else { "" };
+        writeln!(out, "{pad}    the first {} after {offset}{waits}", first.limit).unwrap();
+        for (what, text) in [("in the order", &first.order), ("expected", &first.unlocked)] {
+            if let Some(text) = text {
+                writeln!(out, "{pad}    {what}: {text}").unwrap();
+            }
+        }
     }
     writeln!(out, "{pad}  {}", gather.statement).unwrap();
     if let Some(indexed) = &gather.indexed {

@@ -20,12 +20,13 @@ use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, re
 use super::namesakes::{References, from_locations, renamed};
 use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
+use super::row_locks::{self, Lock};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, string};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
 use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
-use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
+use crate::plan::{Collect, CollectFrom, FirstRows, NodeChoice, Piece, RowLocks, Template};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -44,20 +45,12 @@ struct Table<'a> {
     items: Vec<ItemId>,
 }
 
-/// What a SELECT that collects ends with.
-enum End {
-    /// How the rows are locked.
-    Lock(String),
+/// What the SELECTs that collect end with.
+struct Ends {
+    /// How rows are locked.
+    locks: Vec<Lock>,
     /// Which of them are enough, if not all.
-    Top(String),
-}
-
-impl End {
-    fn text(&self) -> &str {
-        match self {
-            Self::Lock(text) | Self::Top(text) => text,
-        }
-    }
+    top: String,
 }
 
 /// Builds the collecting SELECTs and the final statement. `tree` has the locations of `analysis`.
@@ -71,16 +64,17 @@ pub(super) fn build(
 ) -> Result<(Vec<Collect>, Template), Refusal> {
     refuse_marked(&tree)?;
     refuse_unkeepable(analysis, order)?;
-    let lock = take_lock(&mut tree, analysis, order)?;
+    let locks = row_locks::take(&mut tree, analysis, order.collect, context)?;
     let tables = tables(analysis, order);
     let facts = Facts::from_values(analysis);
-    let end = match lock {
-        Some(lock) => End::Lock(lock),
-        None => End::Top(top_rows::of(&tree, analysis, context)?.unwrap_or_default()),
+    let top = match locks.is_empty() {
+        true => top_rows::of(&tree, analysis, context)?.unwrap_or_default(),
+        false => String::new(),
     };
+    let ends = Ends { locks, top };
     let collects = tables
         .iter()
-        .map(|table| collect(table, analysis, &facts, &end, order.literal_time, context))
+        .map(|table| collect(table, analysis, &facts, &ends, order.literal_time, context))
         .collect::<Result<Vec<_>, _>>()?;
     if order.literal_time {
         let mut node = Node { node: Some(tree) };
@@ -109,7 +103,7 @@ pub(super) fn bring(
 ) -> Result<Vec<Collect>, Refusal> {
     refuse_unkeepable(analysis, order)?;
     let (tables, facts) = (tables(analysis, order), Facts::from_values(analysis));
-    let all = End::Top(String::new());
+    let all = Ends { locks: Vec::new(), top: String::new() };
     let collects = tables
         .iter()
         .map(|table| collect(table, analysis, &facts, &all, order.literal_time, context))
@@ -210,45 +204,6 @@ fn is_collectable_on_node_1(item: ItemId, analysis: &Analysis<'_>) -> bool {
         && !analysis.locked.contains(&item)
 }
 
-/// FOR UPDATE cannot be asked of gathered rows: of a query over one table without LIMIT it is moved
-/// to where the rows are collected, by exactly the query's condition.
-fn take_lock(
-    tree: &mut NodeEnum,
-    analysis: &Analysis<'_>,
-    order: &Order<'_>,
-) -> Result<Option<String>, Refusal> {
-    if !analysis.locked.iter().any(|item| order.collect.contains(item)) {
-        return Ok(None);
-    }
-    let refusal = || {
-        Refusal::unsupported(
-            "FOR UPDATE of rows on several nodes is not supported in this query",
-            "The rows are brought together before the query's result is known, so it is not known \
-             which of them to lock.",
-            "Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.",
-        )
-    };
-    let NodeEnum::SelectStmt(select) = tree else { return Err(refusal()) };
-    let simple = analysis.items.len() == 1
-        && analysis.queries.len() == 1
-        && !analysis.queries[0].has_limit
-        && !analysis.queries[0].has_aggregates
-        && !analysis.queries[0].has_grouping
-        && !analysis.queries[0].has_distinct
-        && !analysis.queries[0].has_windows
-        && select.locking_clause.len() == 1;
-    if !simple {
-        return Err(refusal());
-    }
-    let mut bare = parse_select("SELECT 1 FROM t FOR UPDATE")?;
-    bare.locking_clause = std::mem::take(&mut select.locking_clause);
-    if let Some(NodeEnum::LockingClause(lock)) = &mut bare.locking_clause[0].node {
-        lock.locked_rels.clear();
-    }
-    let text = deparse(&NodeEnum::SelectStmt(bare))?;
-    text.find(" FOR ").map(|at| Some(text[at..].to_owned())).ok_or_else(refusal)
-}
-
 fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
     let mut tables: Vec<Table<'a>> = Vec::new();
     for &item in order.collect {
@@ -271,13 +226,14 @@ fn collect(
     table: &Table<'_>,
     analysis: &Analysis<'_>,
     facts: &Facts<'_, '_>,
-    end: &End,
+    ends: &Ends,
     literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
     let needed = needed_columns(table, analysis);
     let (mut alias, mut filter) = ("t".to_owned(), String::new());
+    let lock = ends.locks.iter().find(|lock| table.items[..] == [lock.item]);
     let is_whole = table.items.iter().any(|item| analysis.items[*item].whole_on_node_1().is_some());
     let mut from = match is_whole {
         true => CollectFrom::One(NodeChoice::Home),
@@ -291,8 +247,7 @@ fn collect(
         columns = (0..columns.len())
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
-        let all = matches!(end, End::Lock(_));
-        filter = filters(item, analysis, all, literal_time, context)?.join(" AND ");
+        filter = filters(item, analysis, lock.is_some(), literal_time, context)?.join(" AND ");
         if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
@@ -315,13 +270,36 @@ fn collect(
         false => relation.sql_name(),
     };
     let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
+    let columns = columns.join(", ");
     let select = format!(
-        "SELECT {} FROM {name} AS {alias} ({}){condition}{}",
+        "SELECT {} FROM {name} AS {alias} ({columns}){condition}",
         row_text(&values.join(", "), are_written_alike),
-        columns.join(", "),
-        end.text(),
     );
-    Ok(Collect { relation: relation.clone(), select: cut(&select)?, from })
+    let Some(lock) = lock else {
+        let select = cut(&format!("{select}{}", ends.top))?;
+        return Ok(Collect { relation: relation.clone(), select, from, locks: None });
+    };
+    let mut locks = RowLocks { first: None };
+    let mut end = lock.clause.clone();
+    if let Some(first) = &lock.first {
+        end = format!("{}{}", first.of_node, lock.clause);
+        let is_ordered = !first.order.is_empty();
+        let rows = rows_of_literal(relation, &gap(0));
+        let ranks = format!(
+            "SELECT tutti_place FROM {rows} WITH ORDINALITY AS {alias} ({columns}, tutti_place){}",
+            first.order
+        );
+        let unlocked = format!("{select}{}", first.of_node);
+        locks.first = Some(FirstRows {
+            limit: first.limit.clone(),
+            offset: first.offset.clone(),
+            order: is_ordered.then(|| cut(&ranks)).transpose()?,
+            unlocked: (is_ordered && lock.heeds_others).then(|| cut(&unlocked)).transpose()?,
+            waits: lock.heeds_others && !lock.refuses,
+        });
+    }
+    let select = cut(&format!("{select}{end}"))?;
+    Ok(Collect { relation: relation.clone(), select, from, locks: Some(Box::new(locks)) })
 }
 
 /// A row of these values, in the order of the table's columns, as text that any session reads alike.

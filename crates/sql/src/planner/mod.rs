@@ -50,6 +50,7 @@ mod printed;
 mod query;
 mod replicas;
 mod residue;
+mod row_locks;
 mod row_security;
 mod scatter;
 mod session_names;

@@ -179,7 +179,8 @@ fn several_nodes(
     if gather.access == Access::Read && analysis.locked.is_empty() {
         gather.indexed = indexed::of(tree(), analysis, context)?.map(Box::new);
     }
-    if !is_home && gather.access == Access::Read {
+    // What parts of nodes would lock is not known.
+    if !is_home && gather.access == Access::Read && analysis.locked.is_empty() {
         gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
         if gather.partial.is_none() {
             gather.brought = brought::ways(&tree(), analysis, context)?;
