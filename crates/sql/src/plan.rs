@@ -24,8 +24,8 @@ use std::sync::Arc;
 pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{
-    Brought, Collect, CollectFrom, FirstRows, Gather, Indexed, Partial, Piece, RowLocks, RunOn,
-    Template,
+    Brought, ByKey, Collect, CollectFrom, FirstRows, Gather, Indexed, Partial, Piece, RowLocks,
+    RunOn, Template,
 };
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;

@@ -9,12 +9,20 @@
 //! locks and undoes nothing else, for nothing else has happened since. Nothing is locked twice, and what has been
 //! fetched is what was locked.
 //!
-//! The rows of a node keep the order in which it has fetched them, as on one server, where others may have changed
-//! them meanwhile.
+//! Where rows of others are skipped, all nodes do so at once. Where these are waited for, or refused, no row may be
+//! locked that one server would not come to; and sessions must lock in one order, or they wait for each other. So the
+//! cursors are without locks there, and what they show is locked row by row in the order of all, by primary key. What
+//! one server finds to have changed meanwhile, a node finds by its own look at the row: it is no longer what was asked
+//! for, or is returned as it is now; at REPEATABLE READ it is refused.
+//!
+//! The rows of a node keep the order in which it has them on its snapshot, as on one server, where others may have
+//! changed them meanwhile.
+
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Collect, CollectFrom, FirstRows};
+use tutti_sql::plan::{Access, ByKey, Collect, CollectFrom, FirstRows, Template};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend::put_query;
 
@@ -29,8 +37,11 @@ use crate::plans::request::{Call, Rows, too_large};
 const CURSOR: &str = "tutti_row_locks";
 /// Before the row with this number of a node.
 const SAVEPOINT: &str = "tutti_row_";
-/// Most rows that are locked in an order: a server keeps a few kilobytes for each savepoint.
+/// Most rows that are locked behind savepoints: a server keeps a few kilobytes for each savepoint.
 const ORDERED_MAX: u64 = 10_000;
+
+/// So many rows at least are shown before they are locked: some of them may have gone by then.
+const SHOWN_MIN: u64 = 8;
 
 /// How many rows are locked, and how many of these are not collected.
 struct Count {
@@ -50,13 +61,11 @@ struct Wanted<'w> {
 /// The rows of one node, as far as they are known.
 struct Share {
     node: NodeId,
-    /// Locked, in the order of its cursor.
-    locked: Vec<Bytes>,
-    /// What its cursor finds next, unless that has changed meanwhile; not locked.
-    expected: Vec<Bytes>,
+    /// Those that its cursor has fetched, in their order, with their ranks among all rows that are known.
+    rows: VecDeque<(Bytes, u64)>,
     /// There is nothing behind these.
     is_whole: bool,
-    /// How many of them all are among the first.
+    /// How many of them are among the first.
     chosen: usize,
     /// How many savepoints it has: one before each of its rows, and before the end.
     savepoints: usize,
@@ -64,43 +73,7 @@ struct Share {
 
 impl Share {
     fn new(node: NodeId) -> Self {
-        Self {
-            node,
-            locked: Vec::new(),
-            expected: Vec::new(),
-            is_whole: false,
-            chosen: 0,
-            savepoints: 0,
-        }
-    }
-
-    fn len(&self) -> usize {
-        self.locked.len() + self.expected.len()
-    }
-
-    /// How many further rows of it must be locked before it is known which are the first `all`.
-    fn missing(&self, all: u64) -> usize {
-        match self.chosen.saturating_sub(self.locked.len()) {
-            // What it has next may come before rows of others.
-            0 if self.chosen == self.len() && !self.is_whole => {
-                usize::from(as_count(self.chosen) < all)
-            }
-            missing => missing,
-        }
-    }
-
-    /// So many rows were asked for, and these have come.
-    fn add(&mut self, asked: usize, rows: Vec<Bytes>) {
-        self.savepoints += asked;
-        let has_ended = rows.len() < asked;
-        let is_as_expected = self.expected.get(..asked) == Some(&rows[..]);
-        match is_as_expected {
-            true => drop(self.expected.drain(..asked)),
-            // It is of another moment.
-            false => self.expected.clear(),
-        }
-        self.is_whole = has_ended || (self.is_whole && is_as_expected);
-        self.locked.extend(rows);
+        Self { node, rows: VecDeque::new(), is_whole: false, chosen: 0, savepoints: 0 }
     }
 
     /// What gives back the rows that are not chosen, and ends the cursor.
@@ -133,15 +106,17 @@ impl Executor<'_> {
         };
         let nodes = chosen.map_or_else(|| self.tx.catalog.nodes.clone(), |node| vec![node]);
         let wanted = Wanted { collect, first, all: count.all, times, call };
-        let mut rows = match (&first.order, count.all) {
+        let mut rows = match (&first.ranks, count.all) {
             (_, 0) => Vec::new(),
-            (Some(_), _) if 1 < nodes.len() => self.lock_in_order(&nodes, &wanted).await?,
+            (Some(ranks), _) if 1 < nodes.len() => match &first.by_key {
+                Some(by_key) => self.lock_by_key(&nodes, by_key, ranks, &wanted).await?,
+                None => self.lock_and_give_back(&nodes, ranks, &wanted).await?,
+            },
             _ => self.lock_any(&nodes, &wanted).await?,
         };
         let mut array = ArrayText::default();
         for row in rows.split_off(count.skipped.min(rows.len())) {
-            let row = std::str::from_utf8(&row).map_err(|_| not_read())?;
-            array.push_composite(row);
+            array.push_composite(text_of(&row)?);
         }
         Ok(array.into_bytes())
     }
@@ -180,7 +155,7 @@ impl Executor<'_> {
                 limit.saturating_add(skipped)
             }
         };
-        if first.order.is_some() && ORDERED_MAX < all {
+        if first.ranks.is_some() && first.by_key.is_none() && ORDERED_MAX < all {
             return Err(ErrorFields::error("54000", "too many rows to lock in their order")
                 .with(
                     b'D',
@@ -188,7 +163,7 @@ impl Executor<'_> {
                         "LIMIT and OFFSET ask for more than {ORDERED_MAX} rows of several nodes."
                     ),
                 )
-                .with(b'H', "Lock fewer at a time, or leave ORDER BY or LIMIT out.")
+                .with(b'H', "Lock fewer at a time, or leave LIMIT out.")
                 .into());
         }
         Ok(Count { all, skipped: usize::try_from(skipped).unwrap_or(usize::MAX) })
@@ -211,11 +186,10 @@ impl Executor<'_> {
             if missing == 0 {
                 break;
             }
-            self.declare_cursors(&[*node], wanted).await?;
+            self.declare_cursor(&[*node], &wanted.collect.select, wanted).await?;
             // Its SELECT has a LIMIT as well, and FETCH cannot count further.
-            let count = i32::try_from(missing).map_or("ALL".to_owned(), |it| it.to_string());
-            let sql = format!("FETCH {count} FROM {CURSOR}; CLOSE {CURSOR}");
-            let found: Vec<_> = self.fetch(&[(*node, sql)], false).await?.pop().unwrap_or_default();
+            let sql = format!("FETCH {} FROM {CURSOR}; CLOSE {CURSOR}", fetch_count(missing));
+            let found = self.fetch(&[(*node, sql)]).await?.pop().unwrap_or_default();
             if !found.is_empty() {
                 self.tx.enlist(*node, Access::Write).await?;
             }
@@ -229,50 +203,104 @@ impl Executor<'_> {
         number.checked_rem(nodes.len()).unwrap_or_default()
     }
 
-    /// The first rows in the client's order.
-    async fn lock_in_order(
+    /// The first rows in the client's order: as many of each node, then what is too much is given back.
+    async fn lock_and_give_back(
         &mut self,
         nodes: &[NodeId],
+        ranks: &Template,
         wanted: &Wanted<'_>,
     ) -> Result<Vec<Bytes>, Failure> {
         let mut shares: Vec<_> = nodes.iter().map(|node| Share::new(*node)).collect();
-        if let Some(unlocked) = &wanted.first.unlocked {
-            let sql = fill_template(unlocked, wanted.call, wanted.times);
-            let texts: Vec<_> = nodes.iter().map(|node| (*node, sql.as_str())).collect();
-            let rows = self.internal_rows_of_each(&texts, Access::Read, wanted.call).await?;
-            for (share, rows) in shares.iter_mut().zip(rows) {
-                let rows = rows.into_iter().map(|row| row.into_iter().next().flatten());
-                share.expected = rows.collect::<Option<_>>().ok_or_else(not_read)?;
-                share.is_whole = as_count(share.expected.len()) < wanted.all;
+        self.declare_cursor(nodes, &wanted.collect.select, wanted).await?;
+        let count = usize::try_from(wanted.all).unwrap_or(usize::MAX);
+        let rows =
+            (1..=count).map(|row| format!("SAVEPOINT {SAVEPOINT}{row}; FETCH 1 FROM {CURSOR}"));
+        let sql = rows.collect::<Vec<_>>().join("; ");
+        // Where rows of others are waited for, every session goes to the nodes in this order.
+        let at_once = if wanted.first.waits { 1 } else { shares.len() };
+        for shares in shares.chunks_mut(at_once) {
+            let texts: Vec<_> = shares.iter().map(|share| (share.node, sql.clone())).collect();
+            for (share, rows) in shares.iter_mut().zip(self.fetch(&texts).await?) {
+                share.savepoints = count;
+                share.rows = rows.into_iter().map(|row| (row, 0)).collect();
             }
         }
-        self.declare_cursors(nodes, wanted).await?;
-        let taken = loop {
-            let ranks = self.ranks(&shares, wanted).await?;
-            let taken = choose_first(&mut shares, &ranks, wanted.all);
-            if shares.iter().all(|share| share.missing(wanted.all) == 0) {
-                break taken;
-            }
-            self.lock_missing(&mut shares, wanted).await?;
-        };
+        self.rank(&mut shares, ranks, wanted).await?;
+        let taken = choose_first(&mut shares, wanted.all);
         for share in &shares {
             let access = if 0 < share.chosen { Access::Write } else { Access::Read };
-            let link = self.tx.enlist(share.node, access).await?;
-            link.put_silent(&share.end_sql());
-            link.connection().flush().await?;
+            self.end_cursor(share, access).await?;
         }
-        let mut of_nodes: Vec<_> =
-            shares.into_iter().map(|share| share.locked.into_iter()).collect();
-        let rows = taken.into_iter().map(|share| of_nodes.get_mut(share)?.next());
+        let rows =
+            taken.into_iter().map(|share| shares[share].rows.pop_front().map(|(row, _)| row));
         rows.collect::<Option<_>>().ok_or_else(not_read)
     }
 
-    async fn declare_cursors(
+    /// The same, one row after another.
+    async fn lock_by_key(
         &mut self,
         nodes: &[NodeId],
+        by_key: &ByKey,
+        ranks: &Template,
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<Bytes>, Failure> {
+        let mut shares: Vec<_> = nodes.iter().map(|node| Share::new(*node)).collect();
+        self.declare_cursor(nodes, &by_key.unlocked, wanted).await?;
+        let mut locked = Vec::new();
+        while as_count(locked.len()) < wanted.all {
+            let missing = wanted.all - as_count(locked.len());
+            if self.show_more(&mut shares, missing.max(SHOWN_MIN)).await? {
+                self.rank(&mut shares, ranks, wanted).await?;
+            }
+            let taken = choose_first(&mut shares, missing);
+            let Some(&first) = taken.first() else { break };
+            let run = taken.iter().take_while(|share| **share == first).count();
+            let Share { node, rows, .. } = &mut shares[first];
+            let node = *node;
+            let mut array = ArrayText::default();
+            for (row, _) in rows.drain(..run) {
+                array.push_composite(text_of(&row)?);
+            }
+            let rows = Rows::Everywhere(vec![array.into_bytes()]);
+            let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
+            let sql = fill_template(&by_key.lock, &call, wanted.times);
+            let found = self.internal_rows(node, Access::Write, &sql, &call).await?;
+            for row in found {
+                locked.push(row.into_iter().next().flatten().ok_or_else(not_read)?);
+            }
+        }
+        for share in &shares {
+            self.end_cursor(share, Access::Read).await?;
+        }
+        Ok(locked)
+    }
+
+    /// Lets those cursors go on of which no row is at hand. Whether there was one.
+    async fn show_more(&mut self, shares: &mut [Share], count: u64) -> Result<bool, Failure> {
+        let is_asked = |share: &&mut Share| share.rows.is_empty() && !share.is_whole;
+        let mut asked: Vec<_> = shares.iter_mut().filter(is_asked).collect();
+        let sql = format!("FETCH {} FROM {CURSOR}", fetch_count(count));
+        let texts: Vec<_> = asked.iter().map(|share| (share.node, sql.clone())).collect();
+        for (share, rows) in asked.iter_mut().zip(self.fetch(&texts).await?) {
+            share.is_whole = as_count(rows.len()) < count;
+            share.rows = rows.into_iter().map(|row| (row, 0)).collect();
+        }
+        Ok(!asked.is_empty())
+    }
+
+    async fn end_cursor(&mut self, share: &Share, access: Access) -> Result<(), Failure> {
+        let link = self.tx.enlist(share.node, access).await?;
+        link.put_silent(&share.end_sql());
+        Ok(link.connection().flush().await?)
+    }
+
+    async fn declare_cursor(
+        &mut self,
+        nodes: &[NodeId],
+        select: &Template,
         wanted: &Wanted<'_>,
     ) -> Result<(), Failure> {
-        let select = fill_template(&wanted.collect.select, wanted.call, wanted.times);
+        let select = fill_template(select, wanted.call, wanted.times);
         let sql = format!("DECLARE {CURSOR} NO SCROLL CURSOR FOR {select}");
         let texts: Vec<_> = nodes.iter().map(|node| (*node, sql.as_str())).collect();
         let need = SnapshotNeed::RowsOfCursor;
@@ -280,128 +308,90 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The place of each row of each share among them all.
-    async fn ranks(
-        &mut self,
-        shares: &[Share],
-        wanted: &Wanted<'_>,
-    ) -> Result<Vec<Vec<usize>>, Failure> {
-        let all: Vec<_> =
-            shares.iter().flat_map(|it| it.locked.iter().chain(&it.expected)).collect();
-        let mut ranks: Vec<usize> = (0..all.len()).collect();
-        let is_of_one = shares.iter().filter(|share| 0 < share.len()).count() < 2;
-        if let (false, Some(order)) = (is_of_one, &wanted.first.order) {
-            let mut array = ArrayText::default();
-            for row in &all {
-                array.push_composite(std::str::from_utf8(row).map_err(|_| not_read())?);
-            }
-            let rows = Rows::Everywhere(vec![array.into_bytes()]);
-            let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
-            let sql = fill_template(order, &call, wanted.times);
-            let places = self.internal_rows(NodeId::HOME, Access::Read, &sql, &call).await?;
-            let place = |row: &Vec<Option<Bytes>>| {
-                let place = std::str::from_utf8(row.first()?.as_deref()?).ok()?;
-                place.parse::<usize>().ok()?.checked_sub(1).filter(|place| *place < all.len())
-            };
-            if places.len() != all.len() {
-                return Err(not_read());
-            }
-            for (rank, row) in places.iter().enumerate() {
-                ranks[place(row).ok_or_else(not_read)?] = rank;
-            }
-        }
-        let mut ranks = ranks.into_iter();
-        Ok(shares.iter().map(|share| ranks.by_ref().take(share.len()).collect()).collect())
-    }
-
-    /// Locks further rows of those nodes of which rows are missing.
-    async fn lock_missing(
+    /// Gives each row its rank among them all.
+    async fn rank(
         &mut self,
         shares: &mut [Share],
+        ranks: &Template,
         wanted: &Wanted<'_>,
     ) -> Result<(), Failure> {
-        let taken = shares.iter().map(|share| as_count(share.chosen)).sum();
-        let (mut texts, mut asked) = (Vec::new(), Vec::new());
-        for (index, share) in shares.iter().enumerate() {
-            let mut missing = share.missing(wanted.all);
-            if missing == 0 {
-                continue;
-            }
-            if wanted.first.unlocked.is_none() {
-                // No one waits for what is too much.
-                let rest = wanted.all.saturating_sub(taken);
-                missing = usize::try_from(rest).map_or(missing, |rest| rest.max(missing));
-            }
-            let from = share.savepoints + 1;
-            let rows = (from..from + missing)
-                .map(|row| format!("SAVEPOINT {SAVEPOINT}{row}; FETCH 1 FROM {CURSOR}"));
-            texts.push((share.node, rows.collect::<Vec<_>>().join("; ")));
-            asked.push((index, missing));
+        if shares.iter().filter(|share| !share.rows.is_empty()).count() < 2 {
+            // They are in their order.
+            return Ok(());
         }
-        let fetched = self.fetch(&texts, wanted.first.waits).await?;
-        for ((index, asked), rows) in asked.into_iter().zip(fetched) {
-            shares[index].add(asked, rows);
+        let mut array = ArrayText::default();
+        for (row, _) in shares.iter().flat_map(|share| &share.rows) {
+            array.push_composite(text_of(row)?);
+        }
+        let rows = Rows::Everywhere(vec![array.into_bytes()]);
+        let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
+        let sql = fill_template(ranks, &call, wanted.times);
+        let ranks = self.internal_rows(NodeId::HOME, Access::Read, &sql, &call).await?;
+        let mut ranks = ranks.iter().map(|row| {
+            let rank = std::str::from_utf8(row.first()?.as_deref()?).ok()?;
+            rank.parse::<u64>().ok()
+        });
+        for (_, rank) in shares.iter_mut().flat_map(|share| &mut share.rows) {
+            *rank = ranks.next().flatten().ok_or_else(not_read)?;
         }
         Ok(())
     }
 
-    /// Runs a text with FETCH on each of these nodes: one list of rows per node. `in_turn`: each has its locks before the
-    /// next is asked, for sessions that wait for each other.
-    async fn fetch(
-        &mut self,
-        texts: &[(NodeId, String)],
-        in_turn: bool,
-    ) -> Result<Vec<Vec<Bytes>>, Failure> {
-        let mut all = Vec::with_capacity(texts.len());
-        let mut bytes = 0;
-        let at_once = if in_turn { 1 } else { texts.len().max(1) };
-        for texts in texts.chunks(at_once) {
-            for (node, text) in texts {
-                let link = self.tx.enlist(*node, Access::Read).await?;
-                link.begin();
-                put_query(link.connection().outgoing(), text);
-                link.connection().flush().await?;
-            }
-            let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
-            let bytes_max = self.travelling_bytes_max();
-            let mut awaited = Answers::of(&nodes);
-            while let Some(node) = awaited.next(self).await {
-                let mut rows = Vec::new();
-                let link = self.tx.links.at(&node);
-                let read = read_rows(link, |row| {
-                    let [Some(row)] = row else { return Err(not_read()) };
-                    bytes += row.len();
-                    if bytes_max < bytes {
-                        return Err(too_large(bytes_max));
-                    }
-                    rows.push(row.clone());
-                    Ok(())
-                });
-                if let Err(error) = read.await {
-                    awaited.note(self, error).await?;
-                }
-                all.push(rows);
-            }
-            awaited.end()?;
+    /// Runs a text with FETCH on each of these nodes: one list of rows per node.
+    async fn fetch(&mut self, texts: &[(NodeId, String)]) -> Result<Vec<Vec<Bytes>>, Failure> {
+        for (node, text) in texts {
+            let link = self.tx.enlist(*node, Access::Read).await?;
+            link.begin();
+            put_query(link.connection().outgoing(), text);
+            link.connection().flush().await?;
         }
+        let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
+        let (mut bytes, bytes_max) = (0, self.travelling_bytes_max());
+        let mut all = Vec::with_capacity(texts.len());
+        let mut awaited = Answers::of(&nodes);
+        while let Some(node) = awaited.next(self).await {
+            let mut rows = Vec::new();
+            let link = self.tx.links.at(&node);
+            let read = read_rows(link, |row| {
+                let [Some(row)] = row else { return Err(not_read()) };
+                bytes += row.len();
+                if bytes_max < bytes {
+                    return Err(too_large(bytes_max));
+                }
+                rows.push(row.clone());
+                Ok(())
+            });
+            if let Err(error) = read.await {
+                awaited.note(self, error).await?;
+            }
+            all.push(rows);
+        }
+        awaited.end()?;
         Ok(all)
     }
 }
 
 /// Finds out which of the rows that are known are the first of all, and returns of which share each of them is.
-fn choose_first(shares: &mut [Share], ranks: &[Vec<usize>], all: u64) -> Vec<usize> {
+fn choose_first(shares: &mut [Share], all: u64) -> Vec<usize> {
     let mut taken = Vec::new();
     shares.iter_mut().for_each(|share| share.chosen = 0);
     while as_count(taken.len()) < all {
-        let heads = (0..shares.len()).filter_map(|index| {
-            let share = &shares[index];
-            Some((ranks.get(index)?.get(share.chosen)?, index))
-        });
+        let heads = shares.iter().enumerate();
+        let heads = heads.filter_map(|(index, it)| Some((it.rows.get(it.chosen)?.1, index)));
         let Some((_, index)) = heads.min() else { break };
         shares[index].chosen += 1;
         taken.push(index);
     }
     taken
+}
+
+/// A number for FETCH, which cannot count further.
+fn fetch_count(count: u64) -> String {
+    i32::try_from(count).map_or("ALL".to_owned(), |count| count.to_string())
+}
+
+fn text_of(row: &Bytes) -> Result<&str, Failure> {
+    std::str::from_utf8(row).map_err(|_| not_read())
 }
 
 fn as_count(rows: usize) -> u64 {

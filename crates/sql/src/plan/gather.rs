@@ -85,13 +85,22 @@ pub struct FirstRows {
     pub limit: String,
     /// OFFSET: such rows are locked, and not collected.
     pub offset: Option<String>,
-    /// For rows in gap 0: their places there, counted from 1, in the client's order. `None`: any rows will do.
-    pub order: Option<Template>,
-    /// The SELECT without its lock. It tells on which nodes the first rows are likely to be, for no others must be waited
-    /// for. `None`: rows that others have locked are skipped, or any will do.
-    pub unlocked: Option<Template>,
-    /// Rows that others have locked are waited for: every session goes to the nodes in the same order.
+    /// For the rows in gap 0, as they stand there, their ranks in the client's order. `None`: any rows will do.
+    pub ranks: Option<Template>,
+    /// How to lock one row after another in this order, and no other: for those of other sessions are waited for, or
+    /// refused. `None`: they are skipped, any rows will do, or the table has no primary key that serves.
+    pub by_key: Option<ByKey>,
+    /// Rows that others have locked are waited for: every session locks in the same order.
     pub waits: bool,
+}
+
+/// Locking of rows that are known.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ByKey {
+    /// All rows in the client's order, not locked.
+    pub unlocked: Template,
+    /// Locks the rows in gap 0 that are still to be found, by their primary key, and says what they are now.
+    pub lock: Template,
 }
 
 /// Where a [`Collect`] runs.

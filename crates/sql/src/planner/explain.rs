@@ -186,10 +186,10 @@ fn collect_line(collect: &Collect) -> String {
     };
     let from = match &collect.locks {
         Some(locks) => match &locks.first {
-            Some(FirstRows { order: Some(_), .. }) => {
+            Some(FirstRows { ranks: Some(_), .. }) => {
                 format!("{from}, locking those that are the first of all")
             }
-            Some(FirstRows { order: None, .. }) => {
+            Some(FirstRows { ranks: None, .. }) => {
                 format!("{from}, one after another, locking until there are enough")
             }
             None => format!("{from}, locking"),

@@ -275,7 +275,10 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             gather.indexed.iter().flat_map(|it| it.creates.iter().chain([&it.statement]));
         let collects = gather.collects.iter().map(|collect| &collect.select);
         let firsts = gather.collects.iter().filter_map(|it| it.locks.as_ref()?.first.as_ref());
-        let of_firsts = firsts.flat_map(|first| first.order.iter().chain(&first.unlocked));
+        let of_firsts = firsts.flat_map(|first| {
+            let by_key = first.by_key.iter().flat_map(|by_key| [&by_key.unlocked, &by_key.lock]);
+            first.ranks.iter().chain(by_key)
+        });
         let all = collects.chain([&gather.statement]).chain(of_parts).chain(of_tables);
         let all = all.chain(of_firsts);
         all.chain(of_brought).map(filled).collect()
@@ -401,10 +404,12 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
         let offset = first.offset.as_deref().unwrap_or("0");
         let waits = if first.waits { ", in turn" } else { "" };
         writeln!(out, "{pad}    the first {} after {offset}{waits}", first.limit).unwrap();
-        for (what, text) in [("in the order", &first.order), ("expected", &first.unlocked)] {
-            if let Some(text) = text {
-                writeln!(out, "{pad}    {what}: {text}").unwrap();
-            }
+        if let Some(ranks) = &first.ranks {
+            writeln!(out, "{pad}    ranks: {ranks}").unwrap();
+        }
+        if let Some(by_key) = &first.by_key {
+            writeln!(out, "{pad}    by key: {}", by_key.unlocked).unwrap();
+            writeln!(out, "{pad}      then {}", by_key.lock).unwrap();
         }
     }
     writeln!(out, "{pad}  {}", gather.statement).unwrap();

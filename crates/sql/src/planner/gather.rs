@@ -26,7 +26,7 @@ use super::syntax::{is_star, string};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
 use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
-use crate::plan::{Collect, CollectFrom, FirstRows, NodeChoice, Piece, RowLocks, Template};
+use crate::plan::{ByKey, Collect, CollectFrom, FirstRows, NodeChoice, Piece, RowLocks, Template};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -231,9 +231,13 @@ fn collect(
     context: &Context<'_>,
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
-    let needed = needed_columns(table, analysis);
+    let mut needed = needed_columns(table, analysis);
     let (mut alias, mut filter) = ("t".to_owned(), String::new());
     let lock = ends.locks.iter().find(|lock| table.items[..] == [lock.item]);
+    if lock.is_some_and(|lock| lock.first.is_some()) {
+        let key = relation.primary_key.iter();
+        key.for_each(|column| needed.iter_mut().skip(*column).take(1).for_each(|it| *it = true));
+    }
     let is_whole = table.items.iter().any(|item| analysis.items[*item].whole_on_node_1().is_some());
     let mut from = match is_whole {
         true => CollectFrom::One(NodeChoice::Home),
@@ -271,35 +275,57 @@ fn collect(
     };
     let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
     let columns = columns.join(", ");
-    let select = format!(
-        "SELECT {} FROM {name} AS {alias} ({columns}){condition}",
-        row_text(&values.join(", "), are_written_alike),
-    );
+    let row = row_text(&values.join(", "), are_written_alike);
+    let of_table = format!("FROM {name} AS {alias} ({columns}){condition}");
     let Some(lock) = lock else {
-        let select = cut(&format!("{select}{}", ends.top))?;
+        let select = cut(&format!("SELECT {row} {of_table}{}", ends.top))?;
         return Ok(Collect { relation: relation.clone(), select, from, locks: None });
     };
-    let mut locks = RowLocks { first: None };
-    let mut end = lock.clause.clone();
-    if let Some(first) = &lock.first {
-        end = format!("{}{}", first.of_node, lock.clause);
-        let is_ordered = !first.order.is_empty();
-        let rows = rows_of_literal(relation, &gap(0));
-        let ranks = format!(
-            "SELECT tutti_place FROM {rows} WITH ORDINALITY AS {alias} ({columns}, tutti_place){}",
-            first.order
+    let Some(first) = &lock.first else {
+        let select = cut(&format!("SELECT {row} {of_table}{}", lock.clause))?;
+        let locks = Some(Box::new(RowLocks { first: None }));
+        return Ok(Collect { relation: relation.clone(), select, from, locks });
+    };
+    // Named, for a bare name in ORDER BY means an output first.
+    let select = format!("SELECT {row} AS tutti_row {of_table}");
+    let rows = rows_of_literal(relation, &gap(0));
+    let ranks = format!(
+        "SELECT pg_catalog.rank() OVER ({}) FROM {rows} WITH ORDINALITY AS {alias} ({columns}, tutti_place) \
+         ORDER BY tutti_place",
+        first.order.trim_start(),
+    );
+    let is_ordered = !first.order.is_empty();
+    let key = key_of(table, analysis).filter(|_| is_ordered && lock.heeds_others);
+    let by_key = key.map(|key| {
+        let (of_row, of_rows) = (format!("{alias}.{}", key.join(&format!(", {alias}."))), key.join(", "));
+        let and = if condition.is_empty() { " WHERE" } else { " AND" };
+        let lock = format!(
+            "{select}{and} ({of_row}) OPERATOR(pg_catalog.=) ANY (SELECT {of_rows} FROM {rows} AS tutti_rows ({columns})){}{}",
+            first.order, lock.clause,
         );
-        let unlocked = format!("{select}{}", first.of_node);
-        locks.first = Some(FirstRows {
+        Ok(ByKey { unlocked: cut(&format!("{select}{}", first.order))?, lock: cut(&lock)? })
+    });
+    let locks = RowLocks {
+        first: Some(FirstRows {
             limit: first.limit.clone(),
             offset: first.offset.clone(),
-            order: is_ordered.then(|| cut(&ranks)).transpose()?,
-            unlocked: (is_ordered && lock.heeds_others).then(|| cut(&unlocked)).transpose()?,
+            ranks: is_ordered.then(|| cut(&ranks)).transpose()?,
+            by_key: by_key.transpose()?,
             waits: lock.heeds_others && !lock.refuses,
-        });
-    }
-    let select = cut(&format!("{select}{end}"))?;
+        }),
+    };
+    let select = cut(&format!("{select}{}{}", first.of_node, lock.clause))?;
     Ok(Collect { relation: relation.clone(), select, from, locks: Some(Box::new(locks)) })
+}
+
+/// The columns of a table's primary key, if each node compares their values as they are brought to it.
+fn key_of(table: &Table<'_>, analysis: &Analysis<'_>) -> Option<Vec<String>> {
+    let ([item], key) = (&table.items[..], &table.relation.primary_key) else { return None };
+    let columns = key.iter().map(|column| {
+        let is_built_in = table.relation.columns.get(*column)?.type_oid < FIRST_OF_USERS;
+        is_built_in.then_some(quote_identifier(analysis.column_name(*item, *column)?))
+    });
+    columns.collect::<Option<Vec<_>>>().filter(|columns| !columns.is_empty())
 }
 
 /// A row of these values, in the order of the table's columns, as text that any session reads alike.
@@ -590,12 +616,14 @@ impl Rewriter<'_, '_> {
     }
 }
 
+/// OIDs from here on are of types that users have made.
+const FIRST_OF_USERS: u32 = 16_384;
+
 /// json, xml, and geometric types but box and circle, whose values cannot be compared.
 pub(super) const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
 
 /// Whether the whole row is mentioned where only grouped ones may be, and can be grouped by.
 fn may_stand_whole(table: &Table<'_>, item: ItemId, of: &Analysis<'_>) -> bool {
-    const FIRST_OF_USERS: u32 = 16_384;
     let is_mentioned =
         of.uses.iter().any(|of| of.item == item && !of.before_grouping && of.column.is_none());
     let can_be = |column: &Column| {

@@ -586,7 +586,7 @@ fn refused() {
         "SELECT * FROM orders LIMIT 1 FOR UPDATE OF orders",
         expect![[r#"
             gather on One(Any) Read
-              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 1 FOR UPDATE from AllNodes
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) AS tutti_row FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 1 FOR UPDATE from AllNodes
                 the first 1 after 0, in turn
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
         "#]],
@@ -642,10 +642,9 @@ fn first_rows_are_locked() {
         "SELECT title FROM tickets x WHERE title <> 'x' ORDER BY title DESC, 1 LIMIT $1 OFFSET $2 FOR SHARE OF x",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "x"."title")::pg_catalog.text FROM "public"."tickets" AS "x" ("id", "title") WHERE (title <> 'x') ORDER BY title DESC, title LIMIT LEAST(GREATEST(COALESCE(($1)::pg_catalog.int8::pg_catalog.numeric OPERATOR(pg_catalog.+) ($2)::pg_catalog.int8::pg_catalog.numeric, 9223372036854775807), 0), 9223372036854775807)::pg_catalog.int8 FOR SHARE from AllNodes
+              SELECT ROW(NULL, "x"."title")::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "x" ("id", "title") WHERE (title <> 'x') ORDER BY title DESC, title LIMIT LEAST(GREATEST(COALESCE(($1)::pg_catalog.int8::pg_catalog.numeric OPERATOR(pg_catalog.+) ($2)::pg_catalog.int8::pg_catalog.numeric, 9223372036854775807), 0), 9223372036854775807)::pg_catalog.int8 FOR SHARE from AllNodes
                 the first $1 after $2, in turn
-                in the order: SELECT tutti_place FROM pg_catalog.unnest(<rows 0>::"public"."tickets"[]) WITH ORDINALITY AS "x" ("id", "title", tutti_place) ORDER BY title DESC, title
-                expected: SELECT ROW(NULL, "x"."title")::pg_catalog.text FROM "public"."tickets" AS "x" ("id", "title") WHERE (title <> 'x') ORDER BY title DESC, title LIMIT LEAST(GREATEST(COALESCE(($1)::pg_catalog.int8::pg_catalog.numeric OPERATOR(pg_catalog.+) ($2)::pg_catalog.int8::pg_catalog.numeric, 9223372036854775807), 0), 9223372036854775807)::pg_catalog.int8
+                ranks: SELECT pg_catalog.rank() OVER (ORDER BY title DESC, title) FROM pg_catalog.unnest(<rows 0>::"public"."tickets"[]) WITH ORDINALITY AS "x" ("id", "title", tutti_place) ORDER BY tutti_place
               SELECT title FROM pg_catalog.unnest(<rows 0>::public.tickets[]) x WHERE title <> 'x' ORDER BY title DESC, 1
         "#]],
     );
@@ -653,7 +652,7 @@ fn first_rows_are_locked() {
         "SELECT id FROM orders WHERE placed < now() LIMIT 3 FOR NO KEY UPDATE SKIP LOCKED",
         expect![[r#"
             gather on One(Any) Read
-              SELECT tutti.row_output(ROW("orders"."id", NULL, NULL, "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (placed < <pg_catalog.now()>::timestamp with time zone) LIMIT 3 FOR NO KEY UPDATE SKIP LOCKED from AllNodes
+              SELECT tutti.row_output(ROW("orders"."id", NULL, NULL, "orders"."placed")) AS tutti_row FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (placed < <pg_catalog.now()>::timestamp with time zone) LIMIT 3 FOR NO KEY UPDATE SKIP LOCKED from AllNodes
                 the first 3 after 0
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < <pg_catalog.now()>::timestamp with time zone
         "#]],
