@@ -82,7 +82,8 @@ fn take_all(cluster: &TestCluster, workers: usize, take: &str, then: Option<&str
     }
     let twice: Vec<_> = times.iter().filter(|(_, times)| 1 < **times).collect();
     ensure!(twice.is_empty(), "taken more than once: {twice:?}");
-    let left = Client::connect(&endpoint)?.value("SELECT count(*) FROM jobs WHERE state = 'new'")?;
+    let left =
+        Client::connect(&endpoint)?.value("SELECT count(*) FROM jobs WHERE state = 'new'")?;
     ensure!(left == "0" && i32::try_from(times.len())? == JOBS, "left: {left}");
     if let [alone] = &taken[..] {
         ensure!(alone.is_sorted(), "not in order: {alone:?}");

@@ -58,11 +58,20 @@ struct Wanted<'w> {
     call: &'w Call,
 }
 
+/// A row of a node.
+struct Row {
+    text: Bytes,
+    /// The same with nothing but its primary key; of rows that are not locked yet.
+    key: Option<Bytes>,
+    /// Among all rows that are known.
+    rank: u64,
+}
+
 /// The rows of one node, as far as they are known.
 struct Share {
     node: NodeId,
-    /// Those that its cursor has fetched, in their order, with their ranks among all rows that are known.
-    rows: VecDeque<(Bytes, u64)>,
+    /// Those that its cursor has fetched, in their order.
+    rows: VecDeque<Row>,
     /// There is nothing behind these.
     is_whole: bool,
     /// How many of them are among the first.
@@ -193,7 +202,7 @@ impl Executor<'_> {
             if !found.is_empty() {
                 self.tx.enlist(*node, Access::Write).await?;
             }
-            rows.extend(found);
+            rows.extend(found.into_iter().map(|row| row.text));
         }
         Ok(rows)
     }
@@ -222,7 +231,7 @@ impl Executor<'_> {
             let texts: Vec<_> = shares.iter().map(|share| (share.node, sql.clone())).collect();
             for (share, rows) in shares.iter_mut().zip(self.fetch(&texts).await?) {
                 share.savepoints = count;
-                share.rows = rows.into_iter().map(|row| (row, 0)).collect();
+                share.rows = rows.into();
             }
         }
         self.rank(&mut shares, ranks, wanted).await?;
@@ -232,7 +241,7 @@ impl Executor<'_> {
             self.end_cursor(share, access).await?;
         }
         let rows =
-            taken.into_iter().map(|share| shares[share].rows.pop_front().map(|(row, _)| row));
+            taken.into_iter().map(|share| shares[share].rows.pop_front().map(|row| row.text));
         rows.collect::<Option<_>>().ok_or_else(not_read)
     }
 
@@ -258,8 +267,8 @@ impl Executor<'_> {
             let Share { node, rows, .. } = &mut shares[first];
             let node = *node;
             let mut array = ArrayText::default();
-            for (row, _) in rows.drain(..run) {
-                array.push_composite(text_of(&row)?);
+            for row in rows.drain(..run) {
+                array.push_composite(text_of(&row.key.ok_or_else(not_read)?)?);
             }
             let rows = Rows::Everywhere(vec![array.into_bytes()]);
             let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
@@ -283,7 +292,7 @@ impl Executor<'_> {
         let texts: Vec<_> = asked.iter().map(|share| (share.node, sql.clone())).collect();
         for (share, rows) in asked.iter_mut().zip(self.fetch(&texts).await?) {
             share.is_whole = as_count(rows.len()) < count;
-            share.rows = rows.into_iter().map(|row| (row, 0)).collect();
+            share.rows = rows.into();
         }
         Ok(!asked.is_empty())
     }
@@ -320,8 +329,8 @@ impl Executor<'_> {
             return Ok(());
         }
         let mut array = ArrayText::default();
-        for (row, _) in shares.iter().flat_map(|share| &share.rows) {
-            array.push_composite(text_of(row)?);
+        for row in shares.iter().flat_map(|share| &share.rows) {
+            array.push_composite(text_of(&row.text)?);
         }
         let rows = Rows::Everywhere(vec![array.into_bytes()]);
         let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
@@ -331,14 +340,14 @@ impl Executor<'_> {
             let rank = std::str::from_utf8(row.first()?.as_deref()?).ok()?;
             rank.parse::<u64>().ok()
         });
-        for (_, rank) in shares.iter_mut().flat_map(|share| &mut share.rows) {
-            *rank = ranks.next().flatten().ok_or_else(not_read)?;
+        for row in shares.iter_mut().flat_map(|share| &mut share.rows) {
+            row.rank = ranks.next().flatten().ok_or_else(not_read)?;
         }
         Ok(())
     }
 
     /// Runs a text with FETCH on each of these nodes: one list of rows per node.
-    async fn fetch(&mut self, texts: &[(NodeId, String)]) -> Result<Vec<Vec<Bytes>>, Failure> {
+    async fn fetch(&mut self, texts: &[(NodeId, String)]) -> Result<Vec<Vec<Row>>, Failure> {
         for (node, text) in texts {
             let link = self.tx.enlist(*node, Access::Read).await?;
             link.begin();
@@ -353,12 +362,12 @@ impl Executor<'_> {
             let mut rows = Vec::new();
             let link = self.tx.links.at(&node);
             let read = read_rows(link, |row| {
-                let [Some(row)] = row else { return Err(not_read()) };
-                bytes += row.len();
+                let [Some(text), key @ ..] = row else { return Err(not_read()) };
+                bytes += text.len();
                 if bytes_max < bytes {
                     return Err(too_large(bytes_max));
                 }
-                rows.push(row.clone());
+                rows.push(Row { text: text.clone(), key: key.first().cloned().flatten(), rank: 0 });
                 Ok(())
             });
             if let Err(error) = read.await {
@@ -377,7 +386,7 @@ fn choose_first(shares: &mut [Share], all: u64) -> Vec<usize> {
     shares.iter_mut().for_each(|share| share.chosen = 0);
     while as_count(taken.len()) < all {
         let heads = shares.iter().enumerate();
-        let heads = heads.filter_map(|(index, it)| Some((it.rows.get(it.chosen)?.1, index)));
+        let heads = heads.filter_map(|(index, it)| Some((it.rows.get(it.chosen)?.rank, index)));
         let Some((_, index)) = heads.min() else { break };
         shares[index].chosen += 1;
         taken.push(index);

@@ -97,9 +97,9 @@ pub struct FirstRows {
 /// Locking of rows that are known.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ByKey {
-    /// All rows in the client's order, not locked.
+    /// All rows in the client's order, not locked; and each once more, with NULL for all but the key.
     pub unlocked: Template,
-    /// Locks the rows in gap 0 that are still to be found, by their primary key, and says what they are now.
+    /// Locks the rows, of which the keys are in gap 0, that are still to be found, and says what they are now.
     pub lock: Template,
 }
 

@@ -37,6 +37,8 @@ pub(super) struct Order<'o> {
     pub(super) collect: &'o [ItemId],
     /// `now()` and the like become literals, the same on all nodes.
     pub(super) literal_time: bool,
+    /// Of those whose rows are locked: each node decides the conditions of their queries, whatever these read.
+    pub(super) local: &'o [ItemId],
 }
 
 /// A table and the places that mention it.
@@ -64,7 +66,7 @@ pub(super) fn build(
 ) -> Result<(Vec<Collect>, Template), Refusal> {
     refuse_marked(&tree)?;
     refuse_unkeepable(analysis, order)?;
-    let locks = row_locks::take(&mut tree, analysis, order.collect, context)?;
+    let locks = row_locks::take(&mut tree, analysis, order.collect, order.local, context)?;
     let tables = tables(analysis, order);
     let facts = Facts::from_values(analysis);
     let top = match locks.is_empty() {
@@ -251,7 +253,10 @@ fn collect(
         columns = (0..columns.len())
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
-        filter = filters(item, analysis, lock.is_some(), literal_time, context)?.join(" AND ");
+        filter = match lock {
+            Some(lock) if lock.is_local => condition_of(item, analysis, literal_time, context)?,
+            _ => filters(item, analysis, lock.is_some(), literal_time, context)?.join(" AND "),
+        };
         if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
@@ -303,7 +308,16 @@ fn collect(
             "{select}{and} ({of_row}) OPERATOR(pg_catalog.=) ANY (SELECT {of_rows} FROM {rows} AS tutti_rows ({columns})){}{}",
             first.order, lock.clause,
         );
-        Ok(ByKey { unlocked: cut(&format!("{select}{}", first.order))?, lock: cut(&lock)? })
+        // A node that gets keys reads nothing else of the rows, whose types may be users'.
+        let of_key = |(column, value): (usize, &String)| match relation.primary_key.contains(&column) {
+            true => value.clone(),
+            false => "NULL".to_owned(),
+        };
+        let values: Vec<_> = values.iter().enumerate().map(of_key).collect();
+        let key = row_text(&values.join(", "), are_written_alike);
+        let unlocked =
+            format!("SELECT {row} AS tutti_row, {key} AS tutti_key {of_table}{}", first.order);
+        Ok(ByKey { unlocked: cut(&unlocked)?, lock: cut(&lock)? })
     });
     let locks = RowLocks {
         first: Some(FirstRows {
@@ -325,7 +339,10 @@ fn key_of(table: &Table<'_>, analysis: &Analysis<'_>) -> Option<Vec<String>> {
         let is_built_in = table.relation.columns.get(*column)?.type_oid < FIRST_OF_USERS;
         is_built_in.then_some(quote_identifier(analysis.column_name(*item, *column)?))
     });
-    columns.collect::<Option<Vec<_>>>().filter(|columns| !columns.is_empty())
+    // A domain's checks may be run for NULL, too.
+    let has_domain = table.relation.columns.iter().any(|column| column.domain);
+    let columns = columns.collect::<Option<Vec<_>>>();
+    columns.filter(|columns| !columns.is_empty() && !has_domain)
 }
 
 /// A row of these values, in the order of the table's columns, as text that any session reads alike.
@@ -452,6 +469,22 @@ fn filters(
         }
     }
     Ok(filters)
+}
+
+/// The whole WHERE of a table's query level.
+fn condition_of(
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    literal_time: bool,
+    context: &Context<'_>,
+) -> Result<String, Refusal> {
+    let level = analysis.queries.iter().find(|query| query.items.contains(&item));
+    let Some(condition) = level.and_then(|level| level.condition) else { return Ok(String::new()) };
+    let mut condition = condition.clone();
+    if literal_time {
+        TimeGaps { analysis: Some(analysis), context }.put(&mut condition)?;
+    }
+    Ok(format!("({})", deparse_expression(&condition)?))
 }
 
 struct Rewriter<'r, 'a> {

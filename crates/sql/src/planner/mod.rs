@@ -34,6 +34,7 @@ mod holes;
 mod indexed;
 mod insert;
 mod known_views;
+mod local_locks;
 mod locality;
 mod mentions;
 mod modifying_with;

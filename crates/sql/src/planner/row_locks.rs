@@ -32,6 +32,8 @@ pub(super) struct Lock {
     pub(super) heeds_others: bool,
     /// NOWAIT.
     pub(super) refuses: bool,
+    /// The condition of its query is no longer in the statement: each node decides it.
+    pub(super) is_local: bool,
     /// Which rows are enough, if not all.
     pub(super) first: Option<First>,
 }
@@ -47,13 +49,15 @@ pub(super) struct First {
     pub(super) of_node: String,
 }
 
-/// Takes the locks of rows that are collected out of the statement, and the counts that go with them.
+/// Takes the locks of rows that are collected out of the statement, and the counts that go with them; and of those that
+/// are `local`, the conditions of their queries.
 ///
 /// Errors: 0A000 where it is not known which rows PostgreSQL would lock.
 pub(super) fn take(
     tree: &mut NodeEnum,
     analysis: &Analysis<'_>,
     collected: &[ItemId],
+    local: &[ItemId],
     context: &Context<'_>,
 ) -> Result<Vec<Lock>, Refusal> {
     let is_locked = |item: &&ItemId| analysis.locked.contains(item);
@@ -61,7 +65,7 @@ pub(super) fn take(
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
-    let mut search = Search { analysis, context, wanted: &wanted, found: Vec::new() };
+    let mut search = Search { analysis, context, wanted: &wanted, local, found: Vec::new() };
     search.visit(tree)?;
     let found = search.found;
     let relation = |item: ItemId| {
@@ -100,6 +104,7 @@ struct Search<'s, 'a> {
     analysis: &'s Analysis<'a>,
     context: &'s Context<'a>,
     wanted: &'s [ItemId],
+    local: &'s [ItemId],
     found: Vec<Lock>,
 }
 
@@ -166,9 +171,14 @@ impl Search<'_, '_> {
             select.limit_offset = None;
             select.limit_option = LimitOption::Default.into();
         }
+        let is_local = self.local.contains(&item);
+        if is_local {
+            select.where_clause = None;
+        }
         Ok(Lock {
             item,
             clause,
+            is_local,
             heeds_others: policy != LockWaitPolicy::LockWaitSkip,
             refuses: policy == LockWaitPolicy::LockWaitError,
             first,

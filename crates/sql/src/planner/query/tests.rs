@@ -657,6 +657,16 @@ fn first_rows_are_locked() {
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < <pg_catalog.now()>::timestamp with time zone
         "#]],
     );
+    check(
+        "SELECT id FROM orders o WHERE total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("o"."id", "o"."customer_id", "o"."total", NULL)::pg_catalog.text AS tutti_row FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item)) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED from AllNodes
+                the first 1 after 0
+                ranks: SELECT pg_catalog.rank() OVER (ORDER BY id) FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) WITH ORDINALITY AS "o" ("id", "customer_id", "total", "placed", tutti_place) ORDER BY tutti_place
+              SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o ORDER BY id
+        "#]],
+    );
     for sql in [
         // Whoever reads them may want fewer.
         "SELECT * FROM (SELECT id FROM tickets FOR UPDATE) t LIMIT 1",
@@ -664,6 +674,9 @@ fn first_rows_are_locked() {
         "SELECT id FROM tickets ORDER BY id FETCH FIRST ROW WITH TIES FOR UPDATE",
         "SELECT id FROM tickets ORDER BY id LIMIT (SELECT 1) FOR UPDATE",
         "SELECT id FROM tickets ORDER BY random() LIMIT 1 FOR UPDATE",
+        "SELECT id FROM orders WHERE id IN (SELECT customer_id FROM lines) LIMIT 1 FOR UPDATE",
+        "WITH items AS (SELECT 1) SELECT id FROM orders WHERE id IN (SELECT * FROM items) LIMIT 1 FOR UPDATE",
+        "SELECT id FROM orders WHERE id IN (SELECT k FROM home) LIMIT 1 FOR UPDATE",
         // What is read beside would be of another moment.
         "SELECT * FROM (SELECT id FROM tickets LIMIT 1 FOR UPDATE) t, customers",
         "SELECT * FROM (SELECT id FROM tickets FOR UPDATE) t, tickets",
