@@ -25,8 +25,8 @@ use std::sync::Arc;
 pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{
-    Brought, Collect, CollectFrom, ComputedFirst, Gather, Indexed, Partial, Piece, RunOn,
-    ScalarSubquery, Template,
+    Brought, ByKey, Collect, CollectFrom, ComputedFirst, FirstRows, Gather, Indexed, Partial,
+    Piece, RowLocks, RunOn, ScalarSubquery, Template,
 };
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;

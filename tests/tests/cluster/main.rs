@@ -24,6 +24,7 @@ mod random_flights;
 mod reach;
 mod replicated_async;
 mod replicated_async_changes;
+mod row_locks;
 mod schema_changes;
 mod security;
 mod sentinel;

@@ -126,7 +126,7 @@ impl Executor<'_> {
                 }
             }
             Plan::Data(DataPlan::Gather(gather)) => {
-                if *analyze && gather.access == Access::Write {
+                if *analyze && (gather.access == Access::Write || gather.locks_rows()) {
                     return Err(explain_analyze_refused());
                 }
                 self.explain_collects(gather, prefix, call, &mut lines).await?;

@@ -44,6 +44,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 pub(super) enum SnapshotNeed {
     /// Rows: all nodes must show the same transactions.
     Rows,
+    /// The same of a DECLARE, whose snapshot is taken as a write's is.
+    RowsOfCursor,
     /// Nothing but its own values: rows to insert.
     Nothing,
 }
@@ -147,13 +149,17 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         self.tx.enlist_all(&nodes, access).await?;
-        let in_room = need == SnapshotNeed::Rows
+        let in_room = need != SnapshotNeed::Nothing
             && 1 < texts.len()
             && self.tx.has_snapshot_per_part()
             && self.tx.registry.cluster.config.switches.rooms;
         if in_room {
             let mut half_way = BTreeSet::new();
-            let sent = self.send_in_room(texts, access, issued_by, call, &mut half_way).await;
+            let when = match need {
+                SnapshotNeed::RowsOfCursor => Access::Write,
+                SnapshotNeed::Rows | SnapshotNeed::Nothing => access,
+            };
+            let sent = self.send_in_room(texts, when, issued_by, call, &mut half_way).await;
             // One has refused, or is lost. Reading the answers, now or later, finds the end of each.
             self.end_all(half_way).await;
             return sent;
@@ -185,7 +191,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// `half_way` holds the nodes that were sent something and no Sync after it.
+    /// `access` says when the statement takes its snapshot. `half_way` holds the nodes that were sent something and no
+    /// Sync after it.
     async fn send_in_room(
         &mut self,
         texts: &[(NodeId, &str)],

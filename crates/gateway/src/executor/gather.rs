@@ -121,7 +121,9 @@ impl Executor<'_> {
         gather: &Gather,
         call: &Call,
     ) -> Result<(String, Call), Failure> {
-        if gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_)) {
+        let writes_on_several =
+            gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_));
+        if writes_on_several || gather.locks_rows() {
             self.need_transaction();
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
@@ -318,6 +320,13 @@ impl Executor<'_> {
         times: &Times,
         call: &Call,
     ) -> Result<Vec<Bytes>, Failure> {
+        if let [collect] = collects
+            && let Some(first) = collect.locks.as_ref().and_then(|locks| locks.first.as_ref())
+        {
+            return Ok(vec![self.lock_first(collect, first, times, call).await?]);
+        }
+        let locks = collects.iter().any(|collect| collect.locks.is_some());
+        let access = if locks { Access::Write } else { Access::Read };
         let mut wanted: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
         for (index, collect) in collects.iter().enumerate() {
             let chosen = match &collect.from {
@@ -346,8 +355,7 @@ impl Executor<'_> {
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
         if !texts.is_empty() {
-            self.send_to_many(&texts, Access::Read, SnapshotNeed::Rows, IssuedBy::Gateway, call)
-                .await?;
+            self.send_to_many(&texts, access, SnapshotNeed::Rows, IssuedBy::Gateway, call).await?;
         }
         let mut arrays: Vec<_> = collects.iter().map(|_| ArrayText::default()).collect();
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
@@ -422,11 +430,22 @@ impl Executor<'_> {
         access: Access,
         call: &Call,
     ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
+        self.internal_rows_with(texts, access, SnapshotNeed::Rows, call).await
+    }
+
+    /// The same where rows may be needed otherwise.
+    pub(super) async fn internal_rows_with(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        need: SnapshotNeed,
+        call: &Call,
+    ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
         self.refuse_parameters_elsewhere(texts.iter().map(|(node, _)| *node), call)?;
         if let [(node, _)] = texts {
             self.mark(*node).await?;
         }
-        self.send_to_many(texts, access, SnapshotNeed::Rows, IssuedBy::Gateway, call).await?;
+        self.send_to_many(texts, access, need, IssuedBy::Gateway, call).await?;
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let mut all = Vec::with_capacity(texts.len());
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());

@@ -25,6 +25,7 @@ pub(crate) mod lag;
 mod own_functions;
 mod reach;
 pub(crate) mod relay;
+mod row_locks;
 mod row_security;
 mod signal;
 mod steps;

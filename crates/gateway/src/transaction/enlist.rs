@@ -561,6 +561,7 @@ pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
         Plan::Data(DataPlan::Scatter { access }) => *access == Access::Read,
         Plan::Data(DataPlan::Gather(gather)) => {
             gather.access == Access::Read
+                && !gather.locks_rows()
                 && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
         }
         Plan::Data(DataPlan::CopyTo(copy)) => !matches!(copy.plan, CopyToPlan::One(..)),

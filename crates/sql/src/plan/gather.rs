@@ -68,6 +68,40 @@ pub struct Collect {
     pub select: Template,
     /// From which nodes.
     pub from: CollectFrom,
+    /// It locks the rows.
+    pub locks: Option<Box<RowLocks>>,
+}
+
+/// The rows of a [`Collect`] are locked until the transaction ends.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RowLocks {
+    /// The first of all nodes' rows only; `None`: all that the SELECT finds.
+    pub first: Option<FirstRows>,
+}
+
+/// So many rows of all nodes, and no others, are to be locked and collected. Each node's SELECT finds as many.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FirstRows {
+    /// LIMIT, as SQL; may have the client's parameters.
+    pub limit: String,
+    /// OFFSET: such rows are locked, and not collected.
+    pub offset: Option<String>,
+    /// For the rows in gap 0, as they stand there, their ranks in the client's order. `None`: any rows will do.
+    pub ranks: Option<Template>,
+    /// How to lock one row after another in this order, and no other: for those of other sessions are waited for, or
+    /// refused. `None`: they are skipped, any rows will do, or the table has no primary key that serves.
+    pub by_key: Option<ByKey>,
+    /// Rows that others have locked are waited for: every session locks in the same order.
+    pub waits: bool,
+}
+
+/// Locking of rows that are known.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ByKey {
+    /// All rows in the client's order, not locked; and each once more, with NULL for all but the key.
+    pub unlocked: Template,
+    /// Locks the rows, of which the keys are in gap 0, that are still to be found, and says what they are now.
+    pub lock: Template,
 }
 
 /// Where a [`Collect`] runs.
@@ -104,6 +138,13 @@ pub struct Gather {
     pub access: Access,
     /// The distributed or home table that it writes: its OID on node 1.
     pub writes: Option<u32>,
+}
+
+impl Gather {
+    /// Whether rows are locked where they are collected.
+    pub fn locks_rows(&self) -> bool {
+        self.collects.iter().any(|collect| collect.locks.is_some())
+    }
 }
 
 /// A final statement that finds the collected rows in temporary tables of its transaction's.

@@ -38,7 +38,7 @@ pub(super) fn ways(
     for items in scatter::tables_elsewhere(analysis).into_iter().filter(may_travel).take(WAYS_MAX) {
         let everywhere = analysis.with_everywhere(&items);
         if scatter::obstacle(&everywhere).is_none() && analysis.time_in_view.is_none() {
-            let order = Order { collect: &items, literal_time: true };
+            let order = Order { collect: &items, literal_time: true, local: &[] };
             let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
             ways.push(Brought::Rows { collects, statement });
         } else if let Some(partial) = partial::of(tree, analysis, &items, context)? {

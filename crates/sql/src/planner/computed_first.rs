@@ -40,7 +40,7 @@ pub(super) fn add(
         return Ok(());
     }
     let mut tree = NodeEnum::SelectStmt(Box::new(select.clone()));
-    if refuse_marked(&tree).is_err() {
+    if refuse_marked(&tree).is_err() || locks(&tree) {
         return Ok(());
     }
     let mut search = Search { context, ctes: BTreeSet::new(), found: Vec::new() };
@@ -59,6 +59,15 @@ fn gathered_read(planned: &mut Planned) -> Option<&mut Gather> {
         Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) => gathered_read(otherwise),
         _ => None,
     }
+}
+
+/// Whether rows are locked in it.
+fn locks(tree: &NodeEnum) -> bool {
+    let mut locks = matches!(tree, NodeEnum::SelectStmt(of) if !of.locking_clause.is_empty());
+    walk::read::children(tree, &mut |child| {
+        locks |= child.node.as_ref().is_some_and(self::locks);
+    });
+    locks
 }
 
 /// Where in a statement an expression stands.

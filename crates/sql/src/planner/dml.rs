@@ -21,7 +21,9 @@ use super::pins::{Facts, Landing, landing, pin};
 use super::sql_text::deparse_expression;
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
-use super::{gaps, gather, replicas, scatter, time_gaps, unseen, views, written_defaults};
+use super::{
+    gaps, gather, local_locks, replicas, scatter, time_gaps, unseen, views, written_defaults,
+};
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
@@ -303,10 +305,15 @@ fn gathered(
         .map(|(item, ..)| item)
         .filter(|item| Some(*item) != target)
         .collect();
-    if context.collects_replicated && !collect.is_empty() {
+    // Beside rows that are locked, as they are then, the rest is read when they are.
+    let collects_more = context.collects_replicated && analysis.locked.is_empty();
+    if collects_more && !collect.is_empty() {
         collect.extend(gather::collectable_on_node_1(analysis));
     }
-    let order = Order { collect: &collect, literal_time };
+    let local = local_locks::of(tree, analysis, context)?;
+    collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
+    let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
+    let order = Order { collect: &collect, literal_time, local: &local };
     let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
     let writes = analysis.target.and_then(|target| match analysis.items[target].source {
         Source::Table { relation, .. } => Some(relation.oid),

@@ -4,8 +4,9 @@
 //! Never: knows what a plan costs.
 
 use crate::plan::{
-    Access, Brought, Collect, CollectFrom, CopyToPlan, DataPlan, Gather, Insert, InsertSource,
-    KeyValue, NodeChoice, Partial, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock,
+    Access, Brought, Collect, CollectFrom, CopyToPlan, DataPlan, FirstRows, Gather, Insert,
+    InsertSource, KeyValue, NodeChoice, Partial, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan,
+    TableLock,
 };
 
 const BY_THE_SESSION: &str = "Tutti: answered by the gateway's session";
@@ -204,6 +205,18 @@ fn collect_line(collect: &Collect) -> String {
                 step + 1
             );
         }
+    };
+    let from = match &collect.locks {
+        Some(locks) => match &locks.first {
+            Some(FirstRows { ranks: Some(_), .. }) => {
+                format!("{from}, locking those that are the first of all")
+            }
+            Some(FirstRows { ranks: None, .. }) => {
+                format!("{from}, one after another, locking until there are enough")
+            }
+            None => format!("{from}, locking"),
+        },
+        None => from,
     };
     format!("  Collect from {from}: {}", collect.select)
 }

@@ -280,7 +280,13 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         let of_tables =
             gather.indexed.iter().flat_map(|it| it.creates.iter().chain([&it.statement]));
         let collects = gather.collects.iter().map(|collect| &collect.select);
+        let firsts = gather.collects.iter().filter_map(|it| it.locks.as_ref()?.first.as_ref());
+        let of_firsts = firsts.flat_map(|first| {
+            let by_key = first.by_key.iter().flat_map(|by_key| [&by_key.unlocked, &by_key.lock]);
+            first.ranks.iter().chain(by_key)
+        });
         let all = collects.chain([&gather.statement]).chain(of_parts).chain(of_tables);
+        let all = all.chain(of_firsts);
         all.chain(of_brought).map(filled).collect()
     };
     match &planned.plan {
@@ -414,6 +420,17 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     }
     for collect in &gather.collects {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
+        let Some(first) = collect.locks.as_ref().and_then(|it| it.first.as_ref()) else { continue };
+        let offset = first.offset.as_deref().unwrap_or("0");
+        let waits = if first.waits { ", in turn" } else { "" };
+        writeln!(out, "{pad}    the first {} after {offset}{waits}", first.limit).unwrap();
+        if let Some(ranks) = &first.ranks {
+            writeln!(out, "{pad}    ranks: {ranks}").unwrap();
+        }
+        if let Some(by_key) = &first.by_key {
+            writeln!(out, "{pad}    by key: {}", by_key.unlocked).unwrap();
+            writeln!(out, "{pad}      then {}", by_key.lock).unwrap();
+        }
     }
     writeln!(out, "{pad}  {}", gather.statement).unwrap();
     if let Some(first) = &gather.first {

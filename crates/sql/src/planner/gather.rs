@@ -20,12 +20,13 @@ use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, re
 use super::namesakes::{References, from_locations, renamed};
 use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
+use super::row_locks::{self, Lock};
 use super::sql_text::{deparse, deparse_expression};
 use super::syntax::{is_star, string};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
 use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
-use crate::plan::{Collect, CollectFrom, NodeChoice, Piece, Template};
+use crate::plan::{ByKey, Collect, CollectFrom, FirstRows, NodeChoice, Piece, RowLocks, Template};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -36,6 +37,8 @@ pub(super) struct Order<'o> {
     pub(super) collect: &'o [ItemId],
     /// `now()` and the like become literals, the same on all nodes.
     pub(super) literal_time: bool,
+    /// Of those whose rows are locked: each node decides the conditions of their queries, whatever these read.
+    pub(super) local: &'o [ItemId],
 }
 
 /// A table and the places that mention it.
@@ -44,20 +47,12 @@ struct Table<'a> {
     items: Vec<ItemId>,
 }
 
-/// What a SELECT that collects ends with.
-enum End {
-    /// How the rows are locked.
-    Lock(String),
+/// What the SELECTs that collect end with.
+struct Ends {
+    /// How rows are locked.
+    locks: Vec<Lock>,
     /// Which of them are enough, if not all.
-    Top(String),
-}
-
-impl End {
-    fn text(&self) -> &str {
-        match self {
-            Self::Lock(text) | Self::Top(text) => text,
-        }
-    }
+    top: String,
 }
 
 /// Builds the collecting SELECTs and the final statement. `tree` has the locations of `analysis`.
@@ -71,16 +66,17 @@ pub(super) fn build(
 ) -> Result<(Vec<Collect>, Template), Refusal> {
     refuse_marked(&tree)?;
     refuse_unkeepable(analysis, order)?;
-    let lock = take_lock(&mut tree, analysis, order)?;
+    let locks = row_locks::take(&mut tree, analysis, order.collect, order.local, context)?;
     let tables = tables(analysis, order);
     let facts = Facts::from_values(analysis);
-    let end = match lock {
-        Some(lock) => End::Lock(lock),
-        None => End::Top(top_rows::of(&tree, analysis, context)?.unwrap_or_default()),
+    let top = match locks.is_empty() {
+        true => top_rows::of(&tree, analysis, context)?.unwrap_or_default(),
+        false => String::new(),
     };
+    let ends = Ends { locks, top };
     let collects = tables
         .iter()
-        .map(|table| collect(table, analysis, &facts, &end, order.literal_time, context))
+        .map(|table| collect(table, analysis, &facts, &ends, order.literal_time, context))
         .collect::<Result<Vec<_>, _>>()?;
     if order.literal_time {
         let mut node = Node { node: Some(tree) };
@@ -109,7 +105,7 @@ pub(super) fn bring(
 ) -> Result<Vec<Collect>, Refusal> {
     refuse_unkeepable(analysis, order)?;
     let (tables, facts) = (tables(analysis, order), Facts::from_values(analysis));
-    let all = End::Top(String::new());
+    let all = Ends { locks: Vec::new(), top: String::new() };
     let collects = tables
         .iter()
         .map(|table| collect(table, analysis, &facts, &all, order.literal_time, context))
@@ -210,45 +206,6 @@ fn is_collectable_on_node_1(item: ItemId, analysis: &Analysis<'_>) -> bool {
         && !analysis.locked.contains(&item)
 }
 
-/// FOR UPDATE cannot be asked of gathered rows: of a query over one table without LIMIT it is moved
-/// to where the rows are collected, by exactly the query's condition.
-fn take_lock(
-    tree: &mut NodeEnum,
-    analysis: &Analysis<'_>,
-    order: &Order<'_>,
-) -> Result<Option<String>, Refusal> {
-    if !analysis.locked.iter().any(|item| order.collect.contains(item)) {
-        return Ok(None);
-    }
-    let refusal = || {
-        Refusal::unsupported(
-            "FOR UPDATE of rows on several nodes is not supported in this query",
-            "The rows are brought together before the query's result is known, so it is not known \
-             which of them to lock.",
-            "Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.",
-        )
-    };
-    let NodeEnum::SelectStmt(select) = tree else { return Err(refusal()) };
-    let simple = analysis.items.len() == 1
-        && analysis.queries.len() == 1
-        && !analysis.queries[0].has_limit
-        && !analysis.queries[0].has_aggregates
-        && !analysis.queries[0].has_grouping
-        && !analysis.queries[0].has_distinct
-        && !analysis.queries[0].has_windows
-        && select.locking_clause.len() == 1;
-    if !simple {
-        return Err(refusal());
-    }
-    let mut bare = parse_select("SELECT 1 FROM t FOR UPDATE")?;
-    bare.locking_clause = std::mem::take(&mut select.locking_clause);
-    if let Some(NodeEnum::LockingClause(lock)) = &mut bare.locking_clause[0].node {
-        lock.locked_rels.clear();
-    }
-    let text = deparse(&NodeEnum::SelectStmt(bare))?;
-    text.find(" FOR ").map(|at| Some(text[at..].to_owned())).ok_or_else(refusal)
-}
-
 fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
     let mut tables: Vec<Table<'a>> = Vec::new();
     for &item in order.collect {
@@ -271,17 +228,22 @@ fn collect(
     table: &Table<'_>,
     analysis: &Analysis<'_>,
     facts: &Facts<'_, '_>,
-    end: &End,
+    ends: &Ends,
     literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Collect, Refusal> {
     let relation = table.relation;
     if let Some(step) = relation.returned_by {
         let (select, from) = (Template(Vec::new()), CollectFrom::Returned(step));
-        return Ok(Collect { relation: relation.clone(), select, from });
+        return Ok(Collect { relation: relation.clone(), select, from, locks: None });
     }
-    let needed = needed_columns(table, analysis);
+    let mut needed = needed_columns(table, analysis);
     let (mut alias, mut filter) = ("t".to_owned(), String::new());
+    let lock = ends.locks.iter().find(|lock| table.items[..] == [lock.item]);
+    if lock.is_some_and(|lock| lock.first.is_some()) {
+        let key = relation.primary_key.iter();
+        key.for_each(|column| needed.iter_mut().skip(*column).take(1).for_each(|it| *it = true));
+    }
     let is_whole = table.items.iter().any(|item| analysis.items[*item].whole_on_node_1().is_some());
     let mut from = match is_whole {
         true => CollectFrom::One(NodeChoice::Home),
@@ -295,8 +257,10 @@ fn collect(
         columns = (0..columns.len())
             .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
             .collect();
-        let all = matches!(end, End::Lock(_));
-        filter = filters(item, analysis, all, literal_time, context)?.join(" AND ");
+        filter = match lock {
+            Some(lock) if lock.is_local => condition_of(item, analysis, literal_time, context)?,
+            _ => filters(item, analysis, lock.is_some(), literal_time, context)?.join(" AND "),
+        };
         if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
             from = CollectFrom::One(NodeChoice::Pinned(pins));
         }
@@ -319,13 +283,70 @@ fn collect(
         false => relation.sql_name(),
     };
     let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
-    let select = format!(
-        "SELECT {} FROM {name} AS {alias} ({}){condition}{}",
-        row_text(&values.join(", "), are_written_alike),
-        columns.join(", "),
-        end.text(),
+    let columns = columns.join(", ");
+    let row = row_text(&values.join(", "), are_written_alike);
+    let of_table = format!("FROM {name} AS {alias} ({columns}){condition}");
+    let Some(lock) = lock else {
+        let select = cut(&format!("SELECT {row} {of_table}{}", ends.top))?;
+        return Ok(Collect { relation: relation.clone(), select, from, locks: None });
+    };
+    let Some(first) = &lock.first else {
+        let select = cut(&format!("SELECT {row} {of_table}{}", lock.clause))?;
+        let locks = Some(Box::new(RowLocks { first: None }));
+        return Ok(Collect { relation: relation.clone(), select, from, locks });
+    };
+    // Named, for a bare name in ORDER BY means an output first.
+    let select = format!("SELECT {row} AS tutti_row {of_table}");
+    let rows = rows_of_literal(relation, &gap(0));
+    let ranks = format!(
+        "SELECT pg_catalog.rank() OVER ({}) FROM {rows} WITH ORDINALITY AS {alias} ({columns}, tutti_place) \
+         ORDER BY tutti_place",
+        first.order.trim_start(),
     );
-    Ok(Collect { relation: relation.clone(), select: cut(&select)?, from })
+    let is_ordered = !first.order.is_empty();
+    let key = key_of(table, analysis).filter(|_| is_ordered && lock.heeds_others);
+    let by_key = key.map(|key| {
+        let (of_row, of_rows) = (format!("{alias}.{}", key.join(&format!(", {alias}."))), key.join(", "));
+        let and = if condition.is_empty() { " WHERE" } else { " AND" };
+        let lock = format!(
+            "{select}{and} ({of_row}) OPERATOR(pg_catalog.=) ANY (SELECT {of_rows} FROM {rows} AS tutti_rows ({columns})){}{}",
+            first.order, lock.clause,
+        );
+        // A node that gets keys reads nothing else of the rows, whose types may be users'.
+        let of_key = |(column, value): (usize, &String)| match relation.primary_key.contains(&column) {
+            true => value.clone(),
+            false => "NULL".to_owned(),
+        };
+        let values: Vec<_> = values.iter().enumerate().map(of_key).collect();
+        let key = row_text(&values.join(", "), are_written_alike);
+        let unlocked =
+            format!("SELECT {row} AS tutti_row, {key} AS tutti_key {of_table}{}", first.order);
+        Ok(ByKey { unlocked: cut(&unlocked)?, lock: cut(&lock)? })
+    });
+    let locks = RowLocks {
+        first: Some(FirstRows {
+            limit: first.limit.clone(),
+            offset: first.offset.clone(),
+            ranks: is_ordered.then(|| cut(&ranks)).transpose()?,
+            by_key: by_key.transpose()?,
+            waits: lock.heeds_others && !lock.refuses,
+        }),
+    };
+    let select = cut(&format!("{select}{}{}", first.of_node, lock.clause))?;
+    Ok(Collect { relation: relation.clone(), select, from, locks: Some(Box::new(locks)) })
+}
+
+/// The columns of a table's primary key, if each node compares their values as they are brought to it.
+fn key_of(table: &Table<'_>, analysis: &Analysis<'_>) -> Option<Vec<String>> {
+    let ([item], key) = (&table.items[..], &table.relation.primary_key) else { return None };
+    let columns = key.iter().map(|column| {
+        let is_built_in = table.relation.columns.get(*column)?.type_oid < FIRST_OF_USERS;
+        is_built_in.then_some(quote_identifier(analysis.column_name(*item, *column)?))
+    });
+    // A domain's checks may be run for NULL, too.
+    let has_domain = table.relation.columns.iter().any(|column| column.domain);
+    let columns = columns.collect::<Option<Vec<_>>>();
+    columns.filter(|columns| !columns.is_empty() && !has_domain)
 }
 
 /// A row of these values, in the order of the table's columns, as text that any session reads alike.
@@ -452,6 +473,22 @@ fn filters(
         }
     }
     Ok(filters)
+}
+
+/// The whole WHERE of a table's query level.
+fn condition_of(
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    literal_time: bool,
+    context: &Context<'_>,
+) -> Result<String, Refusal> {
+    let level = analysis.queries.iter().find(|query| query.items.contains(&item));
+    let Some(condition) = level.and_then(|level| level.condition) else { return Ok(String::new()) };
+    let mut condition = condition.clone();
+    if literal_time {
+        TimeGaps { analysis: Some(analysis), context }.put(&mut condition)?;
+    }
+    Ok(format!("({})", deparse_expression(&condition)?))
 }
 
 struct Rewriter<'r, 'a> {
@@ -616,12 +653,14 @@ impl Rewriter<'_, '_> {
     }
 }
 
+/// OIDs from here on are of types that users have made.
+const FIRST_OF_USERS: u32 = 16_384;
+
 /// json, xml, and geometric types but box and circle, whose values cannot be compared.
 pub(super) const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];
 
 /// Whether the whole row is mentioned where only grouped ones may be, and can be grouped by.
 fn may_stand_whole(table: &Table<'_>, item: ItemId, of: &Analysis<'_>) -> bool {
-    const FIRST_OF_USERS: u32 = 16_384;
     let is_mentioned =
         of.uses.iter().any(|of| of.item == item && !of.before_grouping && of.column.is_none());
     let can_be = |column: &Column| {

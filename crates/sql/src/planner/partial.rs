@@ -122,7 +122,7 @@ pub(super) fn of(
     let collects = match (&mut tree.node, brought) {
         (_, []) => Vec::new(),
         (Some(tree), collect) => {
-            let order = Order { collect, literal_time: true };
+            let order = Order { collect, literal_time: true, local: &[] };
             let collects = gather::bring(tree, analysis, &order, context)?;
             if let NodeEnum::SelectStmt(select) = tree {
                 // What a primary key determines beyond these is found below.

@@ -15,7 +15,7 @@ use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{brought, gather, indexed, partial, scatter, time_gaps, views};
+use super::{brought, gather, indexed, local_locks, partial, scatter, time_gaps, views};
 use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -163,7 +163,7 @@ fn several_nodes(
         if !reads_time {
             return Ok(Planned::new(DataPlan::Scatter { access }, why));
         }
-        let order = Order { collect: &[], literal_time: true };
+        let order = Order { collect: &[], literal_time: true, local: &[] };
         let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
         let gather = Gather {
             collects,
@@ -182,7 +182,9 @@ fn several_nodes(
     if gather.access == Access::Read && analysis.locked.is_empty() {
         gather.indexed = indexed::of(tree(), analysis, context)?.map(Box::new);
     }
-    if !is_home && gather.access == Access::Read && !reads_returned {
+    // What parts of nodes would lock is not known.
+    let may_be_parts = analysis.locked.is_empty() && !reads_returned;
+    if !is_home && gather.access == Access::Read && may_be_parts {
         gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
         if gather.partial.is_none() {
             gather.brought = brought::ways(&tree(), analysis, context)?;
@@ -205,7 +207,8 @@ fn gather_all(
     }
     refuse_spread_locks(analysis)?;
     let mut collect = analysis.distributed().map(|(item, ..)| item).collect::<Vec<_>>();
-    if context.collects_replicated {
+    // Beside rows that are locked, as they are then, the rest is read when they are.
+    if context.collects_replicated && analysis.locked.is_empty() {
         collect.extend(gather::collectable_on_node_1(analysis));
     }
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
@@ -213,7 +216,10 @@ fn gather_all(
     // What is collected by it and what the final statement finds must not differ.
     let reads_time = analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis);
     let literal_time = reads_time && analysis.time_in_view.is_none();
-    let order = Order { collect: &collect, literal_time };
+    let local = local_locks::of(&tree, analysis, context)?;
+    collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
+    let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
+    let order = Order { collect: &collect, literal_time, local: &local };
     let (collects, statement) = gather::build(tree, analysis, &order, context)?;
     let has_locks =
         analysis.locked.iter().any(|item| analysis.items[*item].distributed().is_none());

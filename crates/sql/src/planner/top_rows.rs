@@ -51,7 +51,12 @@ pub(super) fn of(
 ///
 /// By what is the same of all rows nothing is ordered; and the value of an output, put in the place of its name, would be
 /// taken for an output's number.
-pub(super) fn clause(mut order: Vec<Node>, count: &str) -> Result<String, Refusal> {
+pub(super) fn clause(order: Vec<Node>, count: &str) -> Result<String, Refusal> {
+    Ok(format!("{} LIMIT {count}", order_clause(order)?))
+}
+
+/// ` ORDER BY …` of these entries, as far as they order anything.
+pub(super) fn order_clause(mut order: Vec<Node>) -> Result<String, Refusal> {
     order.retain(has_column);
     let bare = SelectStmt {
         sort_clause: order,
@@ -60,8 +65,7 @@ pub(super) fn clause(mut order: Vec<Node>, count: &str) -> Result<String, Refusa
         ..SelectStmt::default()
     };
     let order = deparse(&NodeEnum::SelectStmt(Box::new(bare)))?;
-    let order = order.find(" ORDER BY").map_or("", |at| &order[at..]);
-    Ok(format!("{order} LIMIT {count}"))
+    Ok(order.find(" ORDER BY").map_or(String::new(), |at| order[at..].to_owned()))
 }
 
 /// How many rows are enough, as SQL; `None`: it is not known that less than all are.
@@ -96,6 +100,11 @@ pub(super) fn count(select: &SelectStmt) -> Result<Option<String>, Refusal> {
     Ok(Some(format!("LEAST(GREATEST(COALESCE({sum}, {all}), 0), {all})::pg_catalog.int8")))
 }
 
+/// Whether it is an integer as it is written.
+pub(super) fn is_number(node: &Node) -> bool {
+    constant(node).is_some()
+}
+
 fn constant(node: &Node) -> Option<i64> {
     match node.node.as_ref()? {
         NodeEnum::AConst(constant) => match constant.val.as_ref()? {
@@ -117,7 +126,7 @@ fn is_parameter(node: &Node) -> bool {
 }
 
 /// The order, with what outputs stand for in place of their names and numbers.
-fn order(
+pub(super) fn order(
     select: &SelectStmt,
     item: ItemId,
     analysis: &Analysis<'_>,

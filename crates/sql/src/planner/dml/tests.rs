@@ -378,3 +378,26 @@ fn elsewhere() {
     "#]],
     );
 }
+
+#[test]
+fn rows_that_a_subquery_locks() {
+    check(
+        "UPDATE tickets SET title = 'taken' WHERE id = (SELECT id FROM tickets WHERE title = 'new' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("tickets"."id", "tickets"."title")::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "tickets" ("id", "title") WHERE (title = 'new') ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED from AllNodes
+                the first 1 after 0
+                ranks: SELECT pg_catalog.rank() OVER (ORDER BY id) FROM pg_catalog.unnest(<rows 0>::"public"."tickets"[]) WITH ORDINALITY AS "tickets" ("id", "title", tutti_place) ORDER BY tutti_place
+              UPDATE tickets SET title = 'taken' WHERE id = (SELECT id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) tickets WHERE title = 'new' ORDER BY id) RETURNING *
+        "#]],
+    );
+    check(
+        "DELETE FROM tickets t USING (SELECT id FROM tickets LIMIT 3 FOR UPDATE SKIP LOCKED) u WHERE t.id = u.id",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("tickets"."id", NULL)::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "tickets" ("id", "title") LIMIT 3 FOR UPDATE SKIP LOCKED from AllNodes
+                the first 3 after 0
+              DELETE FROM tickets t USING (SELECT id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) tickets) u WHERE t.id = u.id
+        "#]],
+    );
+}

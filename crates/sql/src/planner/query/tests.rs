@@ -445,9 +445,9 @@ fn gather() {
     check(
         "SELECT name FROM customers WHERE name = 'x' AND EXISTS (SELECT 1 FROM home) FOR UPDATE",
         expect![[r#"
-            0A000 FOR UPDATE of rows on several nodes is not supported in this query
-              The rows are brought together before the query's result is known, so it is not known which of them to lock.
-              Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.
+            0A000 FOR UPDATE of rows on several nodes is not supported with this condition
+              It must be checked where the rows are, before they are locked.
+              Use conditions on the table's own columns without subqueries or volatile functions.
         "#]],
     );
     check(
@@ -588,12 +588,13 @@ fn refused() {
     "#]],
     );
     check(
-        "SELECT * FROM orders LIMIT 1 FOR UPDATE",
+        "SELECT * FROM orders LIMIT 1 FOR UPDATE OF orders",
         expect![[r#"
-        0A000 FOR UPDATE of rows on several nodes is not supported in this query
-          The rows are brought together before the query's result is known, so it is not known which of them to lock.
-          Lock the rows by a query over the one table, without LIMIT, or pin the distribution key.
-    "#]],
+            gather on One(Any) Read
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) AS tutti_row FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 1 FOR UPDATE from AllNodes
+                the first 1 after 0, in turn
+              SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+        "#]],
     );
     check(
         "WITH d AS (DELETE FROM orders RETURNING *) SELECT * FROM d",
@@ -628,4 +629,68 @@ fn changes_in_with() {
             Replicas { locks: ["LOCK TABLE \"public\".\"rates\" IN SHARE ROW EXCLUSIVE MODE"], rows: rates compared }
         "#]],
     );
+}
+
+#[test]
+fn first_rows_are_locked() {
+    for sql in [
+        "SELECT * FROM tickets ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",
+        "SELECT title AS t FROM tickets x WHERE title <> 'x' ORDER BY t DESC, 1 LIMIT $1 OFFSET $2 FOR SHARE OF x",
+        "SELECT id FROM orders WHERE placed < now() LIMIT 3 FOR NO KEY UPDATE NOWAIT",
+        "SELECT id FROM tickets ORDER BY id FETCH FIRST ROW ONLY FOR UPDATE NOWAIT",
+        "SELECT id FROM tickets ORDER BY id LIMIT ALL OFFSET 1 FOR UPDATE",
+        "SELECT count(*) FROM (SELECT id FROM tickets ORDER BY id LIMIT 2 FOR UPDATE) t",
+        "WITH t AS (SELECT id FROM tickets FOR UPDATE) SELECT count(*) FROM t",
+        "SELECT id FROM tickets ORDER BY id LIMIT -1 FOR UPDATE",
+    ] {
+        let plan = planned(sql, 3);
+        assert!(plan.starts_with("gather on One(Any) Read"), "{sql}\n{plan}");
+    }
+    check(
+        "SELECT title FROM tickets x WHERE title <> 'x' ORDER BY title DESC, 1 LIMIT $1 OFFSET $2 FOR SHARE OF x",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW(NULL, "x"."title")::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "x" ("id", "title") WHERE (title <> 'x') ORDER BY title DESC, title LIMIT LEAST(GREATEST(COALESCE(($1)::pg_catalog.int8::pg_catalog.numeric OPERATOR(pg_catalog.+) ($2)::pg_catalog.int8::pg_catalog.numeric, 9223372036854775807), 0), 9223372036854775807)::pg_catalog.int8 FOR SHARE from AllNodes
+                the first $1 after $2, in turn
+                ranks: SELECT pg_catalog.rank() OVER (ORDER BY title DESC, title) FROM pg_catalog.unnest(<rows 0>::"public"."tickets"[]) WITH ORDINALITY AS "x" ("id", "title", tutti_place) ORDER BY tutti_place
+              SELECT title FROM pg_catalog.unnest(<rows 0>::public.tickets[]) x WHERE title <> 'x' ORDER BY title DESC, 1
+        "#]],
+    );
+    check(
+        "SELECT id FROM orders WHERE placed < now() LIMIT 3 FOR NO KEY UPDATE SKIP LOCKED",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT tutti.row_output(ROW("orders"."id", NULL, NULL, "orders"."placed")) AS tutti_row FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE (placed < <pg_catalog.now()>::timestamp with time zone) LIMIT 3 FOR NO KEY UPDATE SKIP LOCKED from AllNodes
+                the first 3 after 0
+              SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE placed < <pg_catalog.now()>::timestamp with time zone
+        "#]],
+    );
+    check(
+        "SELECT id FROM orders o WHERE total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",
+        expect![[r#"
+            gather on One(Any) Read
+              SELECT ROW("o"."id", "o"."customer_id", "o"."total", NULL)::pg_catalog.text AS tutti_row FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item)) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED from AllNodes
+                the first 1 after 0
+                ranks: SELECT pg_catalog.rank() OVER (ORDER BY id) FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) WITH ORDINALITY AS "o" ("id", "customer_id", "total", "placed", tutti_place) ORDER BY tutti_place
+              SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o ORDER BY id
+        "#]],
+    );
+    for sql in [
+        // Whoever reads them may want fewer.
+        "SELECT * FROM (SELECT id FROM tickets FOR UPDATE) t LIMIT 1",
+        "SELECT 1 WHERE EXISTS (SELECT 1 FROM tickets FOR UPDATE)",
+        "SELECT id FROM tickets ORDER BY id FETCH FIRST ROW WITH TIES FOR UPDATE",
+        "SELECT id FROM tickets ORDER BY id LIMIT (SELECT 1) FOR UPDATE",
+        "SELECT id FROM tickets ORDER BY random() LIMIT 1 FOR UPDATE",
+        "SELECT id FROM orders WHERE id IN (SELECT customer_id FROM lines) LIMIT 1 FOR UPDATE",
+        "WITH items AS (SELECT 1) SELECT id FROM orders WHERE id IN (SELECT * FROM items) LIMIT 1 FOR UPDATE",
+        "SELECT id FROM orders WHERE id IN (SELECT k FROM home) LIMIT 1 FOR UPDATE",
+        // What is read beside would be of another moment.
+        "SELECT * FROM (SELECT id FROM tickets LIMIT 1 FOR UPDATE) t, customers",
+        "SELECT * FROM (SELECT id FROM tickets FOR UPDATE) t, tickets",
+        "SELECT * FROM tickets t JOIN customers c ON t.title = c.name FOR UPDATE OF t",
+    ] {
+        let plan = planned(sql, 3);
+        assert!(plan.starts_with("0A000 FOR UPDATE of rows on several nodes"), "{sql}\n{plan}");
+    }
 }

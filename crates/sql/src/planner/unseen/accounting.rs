@@ -373,7 +373,9 @@ fn gather_of(plan: &Plan) -> Option<&Gather> {
 /// READ COMMITTED its parts have snapshots of their own.
 pub fn gathers_to_write(plan: &Plan) -> bool {
     match plan {
-        Plan::Data(DataPlan::Gather(gather)) => gather.access == Access::Write,
+        Plan::Data(DataPlan::Gather(gather)) => {
+            gather.access == Access::Write || gather.locks_rows()
+        }
         Plan::Data(DataPlan::One { otherwise: Some(of), .. }) => gathers_to_write(&of.plan),
         Plan::Data(DataPlan::Explain(explain)) => {
             explain.analyze && gathers_to_write(&explain.of.plan)

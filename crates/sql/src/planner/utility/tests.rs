@@ -544,7 +544,7 @@ fn refused_schema_changes() {
     check(
         "CREATE UNIQUE INDEX CONCURRENTLY ON events (what)",
         expect![[r#"
-            0A000 an index of table "events" cannot be enforced
+            0A000 a unique index of table "events" cannot be enforced
               The rows of round robin table "events" can be on any node, where no node can check the constraint.
               Distribute the table BY HASH of a column of the unique constraint, or make it REPLICATED.
         "#]],
@@ -718,7 +718,7 @@ fn values_of_added_columns() {
     check(
         "ALTER TABLE orders DROP COLUMN total, ADD COLUMN IF NOT EXISTS total text DEFAULT now()",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN note text DEFAULT "), Time("now()::text"), Sql(", ALTER COLUMN note SET DEFAULT now()")])), draws: [], afterwards: None }) })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders DROP total, ADD COLUMN total text DEFAULT "), Time("now()::text"), Sql(", ALTER COLUMN total SET DEFAULT now()")])), draws: [], afterwards: None }) })
         "#]],
     );
     check(
