@@ -223,3 +223,33 @@ fn nothing_else_is_given_back() -> Result<()> {
     ensure!(session.value("SELECT count(*) FROM jobs WHERE state = 'mine'")? == "2");
     Ok(())
 }
+
+/// Sessions that lock the same rows in one order do not meet in a circle, for which people write ORDER BY.
+#[test]
+fn who_locks_in_order_meets_no_deadlock() -> Result<()> {
+    const TIMES: i32 = 25;
+    let cluster = queue()?;
+    let endpoint = cluster.endpoint();
+    let lock = &|worker: i32| -> Result<()> {
+        let mut session = Client::connect(&endpoint)?;
+        for time in 0..TIMES {
+            session.query("BEGIN")?;
+            let some = format!("(id * 7 + {worker} + {time}) % 3 = 0");
+            let found = ids(
+                &mut session,
+                &format!("SELECT id FROM jobs WHERE {some} ORDER BY id FOR UPDATE"),
+            )?;
+            ensure!(found.len() == 40 && found.is_sorted(), "{found:?}");
+            session.query(&format!("UPDATE jobs SET prio = prio + 1 WHERE {some}"))?;
+            session.query("COMMIT")?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| -> Result<()> {
+        let workers: Vec<_> = (0..4).map(|worker| scope.spawn(move || lock(worker))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("it does not panic"))
+    })?;
+    let sum = Client::connect(&endpoint)?.value("SELECT sum(prio) FROM jobs")?;
+    ensure!(sum == (JOBS + 4 * TIMES * 40).to_string(), "{sum}");
+    Ok(())
+}

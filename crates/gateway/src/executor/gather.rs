@@ -322,6 +322,7 @@ impl Executor<'_> {
     ) -> Result<Vec<Bytes>, Failure> {
         if let [collect] = collects
             && let Some(first) = collect.locks.as_ref().and_then(|locks| locks.first.as_ref())
+            && (!first.is_all || first.by_key.is_some())
         {
             return Ok(vec![self.lock_first(collect, first, times, call).await?]);
         }

@@ -38,7 +38,7 @@ const CURSOR: &str = "tutti_row_locks";
 /// Before the row with this number of a node.
 const SAVEPOINT: &str = "tutti_row_";
 /// Most rows that are locked behind savepoints: a server keeps a few kilobytes for each savepoint.
-const ORDERED_MAX: u64 = 10_000;
+const ORDERED_MAX: u64 = 1_000;
 
 /// So many rows at least are shown before they are locked: some of them may have gone by then.
 const SHOWN_MIN: u64 = 8;
@@ -120,6 +120,10 @@ impl Executor<'_> {
         let wanted = Wanted { collect, first, all: count.all, times, call };
         let mut rows = match (&first.ranks, count.all) {
             (_, 0) => Vec::new(),
+            (Some(_), _) if first.is_all && 1 < nodes.len() => match &first.by_key {
+                Some(by_key) => self.lock_all(&nodes, by_key, &wanted).await?,
+                None => self.lock_any(&nodes, &wanted).await?,
+            },
             (Some(ranks), _) if 1 < nodes.len() => match &first.by_key {
                 Some(by_key) => self.lock_by_key(&nodes, by_key, ranks, &wanted).await?,
                 None => self.lock_and_give_back(&nodes, ranks, &wanted).await?,
@@ -269,22 +273,56 @@ impl Executor<'_> {
             let run = taken.iter().take_while(|share| **share == first).count();
             let Share { node, rows, .. } = &mut shares[first];
             let node = *node;
-            let mut array = ArrayText::default();
-            for row in rows.drain(..run) {
-                array.push_composite(text_of(&row.key.ok_or_else(not_read)?)?);
-            }
-            let rows = Rows::Everywhere(vec![array.into_bytes()]);
-            let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
-            let sql = fill_template(&by_key.lock, &call, wanted.times);
-            let found = self.internal_rows(node, Access::Write, &sql, &call).await?;
-            for row in found {
-                locked.push(row.into_iter().next().flatten().ok_or_else(not_read)?);
+            let keys = rows.drain(..run);
+            locked.extend(self.lock_keys(node, keys, by_key, wanted).await?);
+        }
+        for share in &shares {
+            self.end_cursor(share, Access::Read).await?;
+        }
+        Ok(locked)
+    }
+
+    /// All rows: those of one node after those of another, each in the client's order.
+    async fn lock_all(
+        &mut self,
+        nodes: &[NodeId],
+        by_key: &ByKey,
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<Bytes>, Failure> {
+        let mut shares: Vec<_> = nodes.iter().map(|node| Share::new(*node)).collect();
+        self.declare_cursor(nodes, &by_key.unlocked, wanted).await?;
+        self.show_more(&mut shares, u64::MAX).await?;
+        let mut locked = Vec::new();
+        for share in &mut shares {
+            if !share.rows.is_empty() {
+                let keys = share.rows.drain(..);
+                locked.extend(self.lock_keys(share.node, keys, by_key, wanted).await?);
             }
         }
         for share in &shares {
             self.end_cursor(share, Access::Read).await?;
         }
         Ok(locked)
+    }
+
+    /// Locks these rows of a node, and says what they are now.
+    async fn lock_keys(
+        &mut self,
+        node: NodeId,
+        rows: impl Iterator<Item = Row>,
+        by_key: &ByKey,
+        wanted: &Wanted<'_>,
+    ) -> Result<Vec<Bytes>, Failure> {
+        let mut array = ArrayText::default();
+        for row in rows {
+            array.push_composite(text_of(&row.key.ok_or_else(not_read)?)?);
+        }
+        let rows = Rows::Everywhere(vec![array.into_bytes()]);
+        let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
+        let sql = fill_template(&by_key.lock, &call, wanted.times);
+        let found = self.internal_rows(node, Access::Write, &sql, &call).await?;
+        let row = |row: Vec<Option<Bytes>>| row.into_iter().next().flatten().ok_or_else(not_read);
+        found.into_iter().map(row).collect()
     }
 
     /// Lets those cursors go on of which no row is at hand. Whether there was one.

@@ -93,6 +93,8 @@ pub struct FirstRows {
     pub by_key: Option<ByKey>,
     /// Rows that others have locked are waited for: every session locks in the same order.
     pub waits: bool,
+    /// All rows are wanted: those of one node after those of another.
+    pub is_all: bool,
 }
 
 /// Locking of rows that are known.

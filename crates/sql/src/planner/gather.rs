@@ -330,6 +330,7 @@ fn collect(
             ranks: is_ordered.then(|| cut(&ranks)).transpose()?,
             by_key: by_key.transpose()?,
             waits: lock.heeds_others && !lock.refuses,
+            is_all: first.is_all,
         }),
     };
     let select = cut(&format!("{select}{}{}", first.of_node, lock.clause))?;

@@ -47,6 +47,8 @@ pub(super) struct First {
     pub(super) order: String,
     /// ` ORDER BY … LIMIT …` with which no node gives fewer than are needed of it.
     pub(super) of_node: String,
+    /// There is no LIMIT: all rows are locked, in an order.
+    pub(super) is_all: bool,
 }
 
 /// Takes the locks of rows that are collected out of the statement, and the counts that go with them; and of those that
@@ -84,7 +86,7 @@ pub(super) fn take(
         }
     }
     // What is collected beside it would be of another moment.
-    let counts = found.iter().any(|lock| lock.first.is_some());
+    let counts = found.iter().any(|lock| lock.first.as_ref().is_some_and(|first| !first.is_all));
     match found.len() == wanted.len() && (!counts || collected.len() == 1) {
         true => Ok(found),
         false => Err(refusal()),
@@ -164,8 +166,12 @@ impl Search<'_, '_> {
         if !is_simple {
             return Err(refusal());
         }
-        let first = self.first(select, item)?;
         let (clause, policy) = take_clause(select)?;
+        let first = match policy == LockWaitPolicy::LockWaitBlock {
+            true => self.all_in_order(select, item)?,
+            false => None,
+        };
+        let first = first.map_or_else(|| self.first(select, item), |all| Ok(Some(all)))?;
         if first.is_some() {
             select.limit_count = None;
             select.limit_offset = None;
@@ -183,6 +189,26 @@ impl Search<'_, '_> {
             refuses: policy == LockWaitPolicy::LockWaitError,
             first,
         })
+    }
+
+    /// ORDER BY without LIMIT: sessions that lock in one order do not meet in a circle.
+    fn all_in_order(&self, select: &SelectStmt, item: ItemId) -> Result<Option<First>, Refusal> {
+        if !select.limit_count.as_deref().is_none_or(is_null)
+            || select.limit_offset.is_some()
+            || select.sort_clause.is_empty()
+        {
+            return Ok(None);
+        }
+        let order = top_rows::order(select, item, self.analysis, self.context);
+        let Some(order) = order.filter(|order| !order.is_empty()) else { return Ok(None) };
+        let limit = i64::MAX.to_string();
+        Ok(Some(First {
+            offset: None,
+            of_node: top_rows::clause(order.clone(), &limit)?,
+            order: top_rows::order_clause(order)?,
+            limit,
+            is_all: true,
+        }))
     }
 
     fn first(&self, select: &SelectStmt, item: ItemId) -> Result<Option<First>, Refusal> {
@@ -206,6 +232,7 @@ impl Search<'_, '_> {
             offset: offset.map(deparse_expression).transpose()?,
             of_node: top_rows::clause(order.clone(), &count)?,
             order: top_rows::order_clause(order)?,
+            is_all: false,
         }))
     }
 }

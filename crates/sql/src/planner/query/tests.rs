@@ -438,7 +438,9 @@ fn gather() {
         "SELECT name FROM customers ORDER BY name FOR UPDATE",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") FOR UPDATE from AllNodes
+              SELECT ROW(NULL, "customers"."name")::pg_catalog.text AS tutti_row FROM "public"."customers" AS "customers" ("id", "name") ORDER BY name LIMIT 9223372036854775807 FOR UPDATE from AllNodes
+                the first 9223372036854775807 after 0, in turn
+                ranks: SELECT pg_catalog.rank() OVER (ORDER BY name) FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) WITH ORDINALITY AS "customers" ("id", "name", tutti_place) ORDER BY tutti_place
               SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY name
         "#]],
     );
