@@ -292,3 +292,53 @@ fn it_can_be_cancelled() -> Result<()> {
     ensure!(indexes(&cluster)? == vec!["c t"; 2]);
     cluster.stop_gateway()
 }
+
+/// Another session changes the schema without end, and waits for a while before each commit.
+fn change(cluster: &TestCluster, statements: &[&str], is_over: &AtomicBool) -> Result<u32> {
+    let mut client = Client::connect(&cluster.endpoint())?;
+    let mut times = 0;
+    while !is_over.load(Ordering::SeqCst) {
+        for sql in statements {
+            client.simple(sql, b"")?;
+        }
+        times += 1;
+    }
+    Ok(times)
+}
+
+#[test]
+fn it_is_not_run_again_beside_changes_and_nodes_have_the_same() -> Result<()> {
+    let mut cluster = start(DefaultDistribution::Home)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(&mut client, &TABLES)?;
+    client.query("CREATE TABLE beside (id int, v int) DISTRIBUTE BY HASH (id)")?;
+    let of_another = [
+        "BEGIN",
+        "ALTER TABLE beside ADD COLUMN w timestamptz DEFAULT now()",
+        "SELECT pg_sleep(0.05)",
+        "COMMIT",
+        "ALTER TABLE beside DROP COLUMN w",
+    ];
+    let of_the_same = ["DROP INDEX CONCURRENTLY IF EXISTS meant", "SELECT pg_sleep(0.02)"];
+    for (others, always_made) in [(&of_another[..], true), (&of_the_same[..], false)] {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| -> Result<()> {
+            let changing = scope.spawn(|| change(&cluster, others, &is_over));
+            let made = (0..8).try_for_each(|_| -> Result<()> {
+                client.query("CREATE INDEX CONCURRENTLY IF NOT EXISTS meant ON spread (v)")?;
+                if always_made {
+                    let on_nodes = indexes(&cluster)?;
+                    ensure!(on_nodes == ["meant t", "meant t"], "{on_nodes:?}");
+                    client.query("DROP INDEX CONCURRENTLY meant")?;
+                }
+                Ok(())
+            });
+            is_over.store(true, Ordering::SeqCst);
+            ensure!(0 < changing.join().expect("it does not panic")?);
+            made
+        })?;
+        let on_nodes = indexes(&cluster)?;
+        ensure!(on_nodes[0] == on_nodes[1], "{on_nodes:?}");
+    }
+    cluster.stop_gateway()
+}

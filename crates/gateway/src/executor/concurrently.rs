@@ -16,6 +16,7 @@ use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, AddedIndex, ConcurrentIndex, DroppedIndex, IndexName};
 use tutti_sql::planner::index_name;
 use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::sqlstate;
 
 use super::ddl::is_unknown_name;
 use super::relay::{Filter, relay};
@@ -44,6 +45,8 @@ impl Executor<'_> {
             // Node 1 words the refusal.
             return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
         }
+        // It cannot be run again, for it commits on its way: so it depends on nothing that others change, but on locks.
+        self.tx.activity.plan.end();
         // Whether it ends well or not.
         self.tx.note_schema();
         match index {
@@ -81,22 +84,57 @@ impl Executor<'_> {
             self.client.put_notice(&warning);
             return Ok(Done::Tag(answer.tag));
         }
+        let (schema, table) = (quote_identifier(&added.schema), quote_identifier(&added.table));
+        let is_held = self.hold_table(&format!("{schema}.{table}")).await?;
+        // It may have been dropped, or called otherwise, before the table was held.
         let mut done = vec![NodeId::HOME];
-        for node in self.other_nodes() {
-            let Err(failure) = self.add_index_on(node, added, &name, &found.definition).await
-            else {
-                done.push(node);
-                continue;
-            };
-            return Err(match &failure {
-                Failure::Statement(error) if !was_there && is_unknown_name(error.sqlstate()) => {
-                    let lacks = error.message().to_owned();
-                    self.undo_for_lack(added, &name, &done, &lacks).await?
+        let mut failed = None;
+        if let Some(found) = self.index_on(NodeId::HOME, added, &name).await? {
+            for node in self.other_nodes() {
+                match self.add_index_on(node, added, &name, &found.definition).await {
+                    Ok(()) => done.push(node),
+                    Err(failure) => {
+                        failed = Some((node, failure));
+                        break;
+                    }
                 }
-                _ => half_made(failure, added, &name, &done, node),
-            });
+            }
         }
-        Ok(Done::Tag(answer.tag))
+        let is_kept = self.index_on(NodeId::HOME, added, &name).await?.is_some();
+        self.let_table_go(is_held).await?;
+        match failed {
+            None if is_kept || done.len() == 1 => Ok(Done::Tag(answer.tag)),
+            None => Err(renamed_meanwhile(&name)),
+            Some((_, Failure::Statement(error)))
+                if !was_there && is_unknown_name(error.sqlstate()) =>
+            {
+                let lacks = error.message().to_owned();
+                Err(self.undo_for_lack(added, &name, &done, &lacks).await?)
+            }
+            Some((node, failure)) => Err(half_made(failure, added, &name, &done, node)),
+        }
+    }
+
+    /// Until [`Self::let_table_go`] no index of the table is made or dropped, for all that would begins on node 1. False:
+    /// it is no table.
+    async fn hold_table(&mut self, table: &str) -> Result<bool, Failure> {
+        let sql = format!("BEGIN; LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE");
+        let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
+        let Err(error) = link.query(&sql).await else { return Ok(true) };
+        if !link.is_broken() {
+            link.query("ROLLBACK").await?;
+        }
+        match Failure::from(error).without_position() {
+            Failure::Statement(error) if error.sqlstate() == "42809" => Ok(false),
+            failure => Err(failure),
+        }
+    }
+
+    async fn let_table_go(&mut self, is_held: bool) -> Result<(), Failure> {
+        if is_held {
+            self.tx.enlist(NodeId::HOME, Access::Write).await?.query("COMMIT").await?;
+        }
+        Ok(())
     }
 
     /// On a node that may have it already, or what is left of an attempt.
@@ -110,7 +148,16 @@ impl Executor<'_> {
         let found = self.index_on(node, added, name).await?;
         if added.if_not_exists {
             match found {
-                Some(Found { is_valid: true, .. }) => return Ok(()),
+                Some(Found { is_valid: true, definition: there }) if there == definition => {
+                    return Ok(());
+                }
+                Some(Found { is_valid: true, .. }) => {
+                    return Err(ErrorFields::error(
+                        "42P07",
+                        format!("relation \"{name}\" is another index on node {node}"),
+                    )
+                    .into());
+                }
                 Some(Found { is_valid: false, .. }) => {
                     let drop = drop_sql(&added.schema, name);
                     self.alone_on(node, Warranted::DropIndex, &drop).await?;
@@ -225,7 +272,7 @@ impl Executor<'_> {
             return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
         };
         let sql = format!(
-            "SELECT n.nspname, c.relname, coalesce(p.kind, 'home'), p.relation::pg_catalog.regclass,
+            "SELECT n.nspname, c.relname, coalesce(p.kind, 'home'), i.indrelid::pg_catalog.regclass,
                  c.relpersistence
              FROM pg_catalog.pg_class c
              JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
@@ -261,17 +308,33 @@ impl Executor<'_> {
                 _ => None,
             },
         };
-        if let Some(index) = spread {
-            let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}");
-            let mut done = Vec::new();
-            for node in self.other_nodes() {
-                if let Err(failure) = self.alone_on(node, Warranted::DropIndex, &sql).await {
-                    return Err(half_dropped(failure, &done, node));
-                }
-                done.push(node);
+        let table = row.and_then(|row| row.text(0, 3)).map(str::to_owned);
+        let Some(index) = spread else {
+            return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
+        };
+        let is_held = match table {
+            Some(table) => self.hold_table(&table).await?,
+            None => false,
+        };
+        let dropped = self.drop_on_others(&index).await;
+        self.let_table_go(is_held).await?;
+        dropped?;
+        let done = self.run_on_one(NodeId::HOME, Access::Write, text, call).await?;
+        // Who was making it meanwhile may have gone on from node 1 to the others.
+        self.drop_on_others(&index).await?;
+        Ok(done)
+    }
+
+    async fn drop_on_others(&mut self, index: &str) -> Result<(), Failure> {
+        let sql = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}");
+        let mut done = Vec::new();
+        for node in self.other_nodes() {
+            if let Err(failure) = self.alone_on(node, Warranted::DropIndex, &sql).await {
+                return Err(half_dropped(failure, &done, node));
             }
+            done.push(node);
         }
-        self.run_on_one(NodeId::HOME, Access::Write, text, call).await
+        Ok(())
     }
 
     /// A statement that commits by itself, of whose answer the client sees nothing but an error.
@@ -307,6 +370,17 @@ fn drops_everywhere(added: &AddedIndex, name: &str) -> String {
     format!("{} removes it from all nodes.", drop_sql(&added.schema, name))
 }
 
+/// Another session has given the index of node 1 another name.
+fn renamed_meanwhile(name: &str) -> Failure {
+    ErrorFields::error(
+        sqlstate::SERIALIZATION_FAILURE,
+        format!("index \"{name}\" was renamed while it was made"),
+    )
+    .with(b'D', "Other nodes have it by the name that it had.")
+    .with(b'H', "Rename it there, or drop it on all nodes and create it again.")
+    .into()
+}
+
 /// A failure on one node after others have made the index.
 fn half_made(
     failure: Failure,
@@ -329,7 +403,8 @@ fn half_made(
 fn half_dropped(failure: Failure, done: &[NodeId], node: NodeId) -> Failure {
     let gone = match done {
         // Of these, nothing has been done.
-        [] if matches!(&failure, Failure::Statement(error) if error.sqlstate().starts_with("42")) =>
+        [] if matches!(&failure, Failure::Statement(error)
+            if ["42", "2B", "0A"].iter().any(|class| error.sqlstate().starts_with(class))) =>
         {
             return failure;
         }

@@ -25,6 +25,10 @@ impl Executor<'_> {
             // Node 1 words the refusal.
             return self.run_on_one(NodeId::HOME, Access::Write, text, call).await;
         }
+        if refuses_transaction {
+            // Nor can these be run again, which commit on their way.
+            self.tx.activity.plan.end();
+        }
         let nodes = self.tx.catalog.nodes.clone();
         let mut tag = String::new();
         for node in nodes {
