@@ -157,7 +157,8 @@ impl Executor<'_> {
         let column = quote_identifier(&draws.column);
         let text = format!(
             "ALTER TABLE {} ALTER COLUMN {column} TYPE {type_name} \
-             USING ({column} OPERATOR(pg_catalog.+) ({by})::pg_catalog.int8)::{type_name}",
+             USING ({column}::pg_catalog.text::pg_catalog.numeric \
+                 OPERATOR(pg_catalog.+) ({by})::pg_catalog.numeric)::{type_name}",
             draws.table
         );
         let link = self.tx.enlist_begun(node, Access::Write).await?;

@@ -314,17 +314,25 @@ pub(super) fn computed_of(
 ) -> Result<Option<Computed>, Refusal> {
     let mut rewritten = alter.clone();
     let mut draws = Vec::new();
-    let (mut defaults, mut always) = (Vec::new(), Vec::new());
-    for (command, values) in rewritten.cmds.iter_mut().zip(values) {
-        let Some(NodeEnum::AlterTableCmd(command)) = &mut command.node else { continue };
+    let mut always = Vec::new();
+    let mut commands = Vec::new();
+    for (index, mut node) in std::mem::take(&mut rewritten.cmds).into_iter().enumerate() {
+        let (Some(NodeEnum::AlterTableCmd(command)), Some(values)) =
+            (&mut node.node, values.get(index))
+        else {
+            commands.push(node);
+            continue;
+        };
         // Made meanwhile, it would get the default without the values.
         let is_once = *values == Values::Once;
         command.missing_ok &= !is_once;
         let Some(NodeEnum::ColumnDef(column)) =
             command.def.as_mut().and_then(|it| it.node.as_mut())
         else {
+            commands.push(node);
             continue;
         };
+        let mut default = None;
         match values {
             Values::OfEachNode | Values::Copied => (),
             Values::CopiedAlways => {
@@ -337,7 +345,7 @@ pub(super) fn computed_of(
                     }
                 }
             }
-            Values::Once => defaults.extend(say_once(column)?),
+            Values::Once => default = say_once(column)?,
             Values::Drawn => {
                 let named = constraints(column)
                     .filter(|it| it.contype() == ConstrType::ConstrDefault)
@@ -349,14 +357,17 @@ pub(super) fn computed_of(
                 });
             }
         }
+        // Before what the client says of the column behind this: of several defaults the last one counts.
+        commands.push(node);
+        commands.extend(default);
     }
+    rewritten.cmds = commands;
     let is_rewritten = values.iter().any(|it| matches!(it, Values::Once | Values::CopiedAlways));
     let text = match is_rewritten {
         false => None,
         true => {
             let tree = NodeEnum::AlterTableStmt(alter.clone());
             refuse_marked(&tree)?;
-            rewritten.cmds.extend(defaults);
             Some(cut(&deparse(&NodeEnum::AlterTableStmt(rewritten))?)?)
         }
     };

@@ -700,7 +700,7 @@ fn values_of_added_columns() {
     check(
         "ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT now(), DROP COLUMN note",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT "), Time("now()::timestamptz"), Sql(", DROP note, ALTER COLUMN at SET DEFAULT now()")])), draws: [], afterwards: None }) })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT "), Time("now()::timestamptz"), Sql(", ALTER COLUMN at SET DEFAULT now(), DROP note")])), draws: [], afterwards: None }) })
         "#]],
     );
     check(
