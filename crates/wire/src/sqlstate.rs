@@ -6,8 +6,6 @@
 pub const CONNECTION_FAILURE: &str = "08006";
 /// A transaction may be committed or not.
 pub const TRANSACTION_RESOLUTION_UNKNOWN: &str = "08007";
-/// A subquery that stands for one value has given more.
-pub const CARDINALITY_VIOLATION: &str = "21000";
 /// There is no prepared statement of that name.
 pub const INVALID_SQL_STATEMENT_NAME: &str = "26000";
 /// There is no savepoint of that name.

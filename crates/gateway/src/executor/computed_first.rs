@@ -7,7 +7,6 @@
 use tutti_sql::catalog::quote_literal;
 use tutti_sql::plan::{ComputedFirst, Piece, Plan, Planned};
 use tutti_sql::statement;
-use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -33,7 +32,8 @@ const TYPES: [(u32, &str); 14] = [
 ];
 
 impl Executor<'_> {
-    /// Computes the subqueries, and plans and runs the statement with their values; `None` if one is of another type.
+    /// Computes the subqueries, and plans and runs the statement with their values; `None` if one is of another type, or gives more
+    /// than one row.
     ///
     /// Requires: all parts of the statement have one snapshot.
     pub(super) async fn run_computed_first(
@@ -56,10 +56,8 @@ impl Executor<'_> {
         for (subquery, type_name) in first.subqueries.iter().zip(types) {
             let rows = self.query_rows(&subquery.planned, &subquery.query, call).await?;
             if 1 < rows.len() {
-                return Err(Failure::error(
-                    sqlstate::CARDINALITY_VIOLATION,
-                    "more than one row returned by a subquery used as an expression",
-                ));
+                // That is an error if a row asks for it.
+                return Ok(None);
             }
             let value = rows.first().and_then(|row| row.first()?.as_deref());
             let value = match value.map(std::str::from_utf8) {

@@ -5,14 +5,15 @@
 //! Start reading at [`add`].
 //!
 //! PostgreSQL computes such a subquery once, when a row first asks for it (an InitPlan, `optimizer/plan/subselect.c`). With
-//! its value in its place the statement often needs no rows of other nodes any more, or even a single node. A value that no
-//! row would ask for is computed here, too; so only those in conditions count, and none behind CASE or COALESCE.
+//! its value in its place the statement often needs no rows of other nodes any more, or even a single node. Here it is
+//! computed also where no row would ask for it; so only those count that cannot fail ([`super::cannot_fail`]).
 
 use std::collections::BTreeSet;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt, SubLink, SubLinkType};
 
+use super::cannot_fail::CannotFail;
 use super::context::Context;
 use super::functions::volatility;
 use super::gaps::{cut, expression, gap, output_name, refuse_marked};
@@ -70,6 +71,13 @@ fn locks(tree: &NodeEnum) -> bool {
     locks
 }
 
+fn has_subquery(node: &Node) -> bool {
+    let Some(tree) = &node.node else { return false };
+    let mut found = matches!(tree, NodeEnum::SubLink(_));
+    walk::read::children(tree, &mut |child| found |= has_subquery(child));
+    found
+}
+
 /// Where in a statement an expression stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
@@ -105,12 +113,15 @@ impl Search<'_> {
                 let NodeEnum::SelectStmt(select) = tree else { return others };
                 (select.where_clause, select.having_clause) = conditions;
                 others?;
-                for condition in [&mut select.where_clause, &mut select.having_clause] {
-                    if let Some(condition) = condition {
-                        self.visit(condition, Place::Condition)?;
-                    }
+                if let Some(condition) = &mut select.where_clause {
+                    self.visit(condition, Place::Condition)?;
                 }
-                Ok(())
+                // What is grouped by must be written alike there.
+                let has_subquery = select.group_clause.iter().any(has_subquery);
+                match &mut select.having_clause {
+                    Some(condition) if !has_subquery => self.visit(condition, Place::Condition),
+                    _ => Ok(()),
+                }
             }
             NodeEnum::JoinExpr(join) => {
                 let condition = join.quals.take();
@@ -165,7 +176,12 @@ impl Search<'_> {
         }
         // Where it is read by itself, a name that it finds around it is nobody's.
         let Ok(analysis) = analyse_select(select, self.context) else { return Ok(None) };
-        if analysis.loose_star || !analysis.loose_names.is_empty() || analysis.outer_aggregate {
+        let cannot_fail = CannotFail { analysis: &analysis, context: self.context };
+        if analysis.loose_star
+            || !analysis.loose_names.is_empty()
+            || analysis.outer_aggregate
+            || !cannot_fail.query(select)
+        {
             return Ok(None);
         }
         let text = deparse(tree)?;

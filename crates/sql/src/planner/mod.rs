@@ -12,6 +12,7 @@ mod analysis;
 mod brought;
 mod built_in_types;
 mod by_shape;
+mod cannot_fail;
 mod carried;
 mod computed_first;
 mod context;

@@ -1,0 +1,214 @@
+//! Whether a query raises no error, whatever rows there are.
+//!
+//! Owns: the expressions of which that is known. All others may fail.
+//! Never: says anything of what the statement's analysis, or the folding of its constants, would refuse anyway.
+//! Start reading at [`CannotFail::query`].
+//!
+//! What PostgreSQL computes only if a row asks for it may be computed before only if that cannot be told. `numeric` holds
+//! 131,072 digits before the point, and sums of integers are of wider types: those do not overflow. Integers and floats do.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node, SelectStmt, a_const};
+
+use super::analysis::Analysis;
+use super::context::Context;
+use super::functions::{is_built_in, is_time, is_time_call, may_be_hidden};
+use super::syntax::{name_of, string};
+use crate::catalog::RelationKind;
+
+/// The OIDs of what users make begin here.
+const FIRST_OF_USERS: u32 = 16_384;
+const INTEGERS: [u32; 3] = [20, 21, 23];
+const NUMERIC: u32 = 1700;
+
+/// What an expression that cannot fail gives.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Gives {
+    Integer,
+    Numeric,
+    /// A value that is only compared, or counted.
+    Other,
+}
+
+/// What a query is looked at with.
+#[derive(Debug)]
+pub(super) struct CannotFail<'a> {
+    /// Of this query.
+    pub(super) analysis: &'a Analysis<'a>,
+    pub(super) context: &'a Context<'a>,
+}
+
+impl CannotFail<'_> {
+    /// Whether the query is of tables and joins of them, and of nothing that may fail.
+    pub(super) fn query(&self, select: &SelectStmt) -> bool {
+        let conditions = [&select.where_clause, &select.having_clause].into_iter().flatten();
+        let sorted = select.sort_clause.iter().map(|by| match &by.node {
+            Some(NodeEnum::SortBy(by)) if by.use_op.is_empty() => by.node.as_deref(),
+            _ => None,
+        });
+        let limits = [&select.limit_count, &select.limit_offset].into_iter().flatten();
+        let outputs = select.target_list.iter().map(|target| match &target.node {
+            Some(NodeEnum::ResTarget(target)) => target.val.as_deref(),
+            _ => None,
+        });
+        select.from_clause.iter().all(|item| self.is_of_tables(item))
+            && conditions.into_iter().all(|condition| self.holds(condition))
+            && sorted.chain(outputs).all(|node| node.is_some_and(|node| self.holds(node)))
+            && limits.into_iter().all(|limit| is_count(limit))
+            && select.window_clause.is_empty()
+    }
+
+    fn is_of_tables(&self, item: &Node) -> bool {
+        match &item.node {
+            Some(NodeEnum::RangeVar(range)) => self
+                .context
+                .relation(range)
+                .is_some_and(|relation| relation.kind == RelationKind::Table),
+            Some(NodeEnum::JoinExpr(join)) => {
+                [&join.larg, &join.rarg]
+                    .into_iter()
+                    .all(|side| side.as_deref().is_some_and(|side| self.is_of_tables(side)))
+                    && join.quals.as_deref().is_none_or(|on| self.holds(on))
+            }
+            _ => false,
+        }
+    }
+
+    fn holds(&self, node: &Node) -> bool {
+        self.gives(node).is_some()
+    }
+
+    fn all(&self, nodes: &[Node]) -> Option<Gives> {
+        nodes.iter().all(|node| self.holds(node)).then_some(Gives::Other)
+    }
+
+    /// `None`: it may fail.
+    fn gives(&self, node: &Node) -> Option<Gives> {
+        match node.node.as_ref()? {
+            NodeEnum::ColumnRef(reference) => {
+                let column = self.analysis.column_of_table(reference)?;
+                match column.type_oid {
+                    // Of which nothing says that its values are more than those of its base type.
+                    _ if column.domain => None,
+                    FIRST_OF_USERS.. => None,
+                    NUMERIC => Some(Gives::Numeric),
+                    oid if INTEGERS.contains(&oid) => Some(Gives::Integer),
+                    _ => Some(Gives::Other),
+                }
+            }
+            NodeEnum::AConst(constant) => Some(of_constant(constant)),
+            NodeEnum::ParamRef(_) => Some(Gives::Other),
+            NodeEnum::TypeCast(_) if is_folded(node) => Some(Gives::Other),
+            NodeEnum::SqlvalueFunction(function) if is_time(function) => Some(Gives::Other),
+            NodeEnum::BoolExpr(of) => self.all(&of.args),
+            NodeEnum::List(list) => self.all(&list.items),
+            NodeEnum::NullTest(test) => self.gives(test.arg.as_deref()?).and(Some(Gives::Other)),
+            NodeEnum::BooleanTest(test) => self.gives(test.arg.as_deref()?).and(Some(Gives::Other)),
+            NodeEnum::AExpr(of) => self.of_operator(of, node),
+            NodeEnum::FuncCall(call) => self.of_call(call),
+            _ => None,
+        }
+    }
+
+    fn of_operator(&self, of: &AExpr, node: &Node) -> Option<Gives> {
+        let [name] = &of.name[..] else { return None };
+        let name = string(name)?;
+        let right = of.rexpr.as_deref()?;
+        match of.kind() {
+            AExprKind::AexprIn
+            | AExprKind::AexprBetween
+            | AExprKind::AexprNotBetween
+            | AExprKind::AexprDistinct
+            | AExprKind::AexprNotDistinct => {
+                self.gives(of.lexpr.as_deref()?).and(self.gives(right)).and(Some(Gives::Other))
+            }
+            AExprKind::AexprLike => {
+                let pattern = match &right.node {
+                    Some(NodeEnum::AConst(AConst {
+                        val: Some(a_const::Val::Sval(text)), ..
+                    })) => &text.sval,
+                    _ => return None,
+                };
+                let is_whole = !pattern.contains('\\');
+                self.gives(of.lexpr.as_deref()?).filter(|_| is_whole).and(Some(Gives::Other))
+            }
+            AExprKind::AexprOp => match name {
+                "=" | "<>" | "<" | "<=" | ">" | ">=" => {
+                    self.gives(of.lexpr.as_deref()?).and(self.gives(right)).and(Some(Gives::Other))
+                }
+                "+" | "-" if is_folded(node) => Some(Gives::Other),
+                "+" | "-" | "*" => match (self.gives(of.lexpr.as_deref()?)?, self.gives(right)?) {
+                    (Gives::Numeric, Gives::Numeric | Gives::Integer)
+                    | (Gives::Integer, Gives::Numeric) => Some(Gives::Numeric),
+                    _ => None,
+                },
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn of_call(&self, call: &FuncCall) -> Option<Gives> {
+        if is_time_call(call, self.context) {
+            return Some(Gives::Other);
+        }
+        let (schema, name) = name_of(call);
+        let is_known = is_built_in(schema, name, self.context)
+            && (schema.is_some() || !may_be_hidden(name, self.context));
+        if !is_known
+            || call.over.is_some()
+            || call.func_variadic
+            || !call.agg_order.is_empty()
+            || call.agg_filter.as_deref().is_some_and(|filter| !self.holds(filter))
+        {
+            return None;
+        }
+        let first = || self.gives(call.args.first()?);
+        match (name, call.args.len()) {
+            ("count", 0 | 1) => self.all(&call.args).and(Some(Gives::Integer)),
+            ("min" | "max", 1) => first(),
+            ("bool_and" | "bool_or" | "every" | "lower" | "upper", 1) => {
+                first().and(Some(Gives::Other))
+            }
+            ("sum", 1) => first().filter(|of| *of != Gives::Other),
+            ("avg", 1) => first().filter(|of| *of != Gives::Other).and(Some(Gives::Numeric)),
+            ("substring" | "substr", 3) => {
+                let is_counted = call.args[1..].iter().all(is_count);
+                first().filter(|_| is_counted).and(Some(Gives::Other))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn of_constant(constant: &AConst) -> Gives {
+    match &constant.val {
+        Some(a_const::Val::Ival(_)) => Gives::Integer,
+        Some(a_const::Val::Fval(number)) if number.fval.parse::<i64>().is_err() => Gives::Numeric,
+        Some(a_const::Val::Fval(_)) => Gives::Integer,
+        _ => Gives::Other,
+    }
+}
+
+/// Whether it is made of literals alone: PostgreSQL computes it when it plans, if it can.
+fn is_folded(node: &Node) -> bool {
+    match &node.node {
+        Some(NodeEnum::AConst(_)) => true,
+        Some(NodeEnum::TypeCast(cast)) => cast.arg.as_deref().is_some_and(is_folded),
+        Some(NodeEnum::AExpr(of)) => {
+            of.lexpr.as_deref().is_none_or(is_folded) && of.rexpr.as_deref().is_some_and(is_folded)
+        }
+        _ => false,
+    }
+}
+
+/// A count, or NULL, and not below zero.
+fn is_count(node: &Node) -> bool {
+    match &node.node {
+        Some(NodeEnum::AConst(constant)) => match &constant.val {
+            Some(a_const::Val::Ival(count)) => 0 <= count.ival,
+            _ => constant.isnull,
+        },
+        _ => false,
+    }
+}
