@@ -53,6 +53,22 @@ WITH one AS (UPDATE wa SET v = 1 WHERE id = 1 RETURNING id, v), two AS (UPDATE w
 WITH x AS (DELETE FROM wa WHERE id > 250 RETURNING *) (SELECT id FROM x UNION ALL SELECT v FROM x) ORDER BY 1;
 WITH x AS (UPDATE wa SET v = 3 WHERE id < 15 RETURNING id) SELECT array_agg(id ORDER BY id) FROM x WHERE EXISTS (SELECT FROM wb WHERE wb.aid = x.id);
 
+-- What PostgreSQL computes for each row, and asks rights for, whether anybody reads it or not.
+WITH d AS (UPDATE wa SET v = v + 1 RETURNING 1 / (v - v)) SELECT 1;
+WITH d AS (UPDATE wa SET v = v + 1 RETURNING 1 / (v - v) AS x) SELECT count(*) FROM d;
+
+-- Parts that would see one another.
+-- refused in apart, mixed, home: rows that were added before would be changed
+WITH i AS (INSERT INTO wa (id, v) VALUES (400, 9), (401, 9) RETURNING id) UPDATE wa SET v = 1 FROM i WHERE wa.v = 9;
+-- refused in apart, mixed, home: PostgreSQL may add the rows before others are taken away
+WITH d AS (DELETE FROM wa WHERE id IN (20, 21)) INSERT INTO wa (id) VALUES (20), (21);
+-- refused in apart, mixed, home: it reads what another part has changed
+WITH d AS (DELETE FROM wa WHERE id < 30 RETURNING id) SELECT count(*) FROM d, wa;
+-- refused: a table is filled by a statement of its own
+CREATE TABLE wd AS WITH d AS (DELETE FROM wa WHERE id < 30 RETURNING *) SELECT id FROM d;
+-- refused: the same
+WITH d AS (DELETE FROM wa WHERE id < 30 RETURNING *) SELECT id INTO wd FROM d;
+
 -- By parameters.
 -- bind: 5 | 30
 -- bind: NULL | 30

@@ -259,6 +259,7 @@ SET extra_float_digits = -12;
 SELECT (sum(f / 3) * 1000)::int8, (avg(f / 7) * 100000)::int8 FROM pt;
 RESET extra_float_digits;
 SELECT count(v), count(w), count(*) FROM (SELECT v, v AS w, sum(i) FROM pt GROUP BY ROLLUP (1, 2)) q;
+-- any order: to PostgreSQL the constant is one value in ORDER BY, also where ROLLUP makes it NULL
 SELECT 2026 AS year, v, sum(i) FROM pt GROUP BY ROLLUP (1, 2) ORDER BY 1, 2;
 BEGIN;
 SELECT v, count(*), sum(n), count(DISTINCT i) FROM pt GROUP BY v ORDER BY v;

@@ -23,7 +23,7 @@ pub struct Step {
     pub text: String,
     /// How to run it.
     pub planned: Box<Planned>,
-    /// It returns one column, which later parts need: rows of its target as text.
+    /// The first column that it returns are rows of its target as text, which later parts need.
     pub returns: bool,
 }
 

@@ -16,8 +16,8 @@ use super::known_views::Known;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    carried, computed_first, copy, ddl, dml, insert, own_schema, query, residue, row_security,
-    session_names, solo, unseen, utility,
+    carried, computed_first, copy, ddl, dml, insert, modifying_steps, own_schema, query, residue,
+    row_security, session_names, solo, unseen, utility,
 };
 use crate::closure::Reach;
 use crate::plan::{
@@ -25,6 +25,9 @@ use crate::plan::{
 };
 use crate::refusal::Refusal;
 use crate::statement::Statement;
+
+/// What no single plan can do may be done in parts.
+const UNSUPPORTED: &str = "0A000";
 
 /// Chooses how to run `statement`.
 ///
@@ -56,7 +59,7 @@ fn plan_known(statement: &Statement, context: &Context<'_>) -> Result<Planned, R
 }
 
 /// The plan of a statement within another, and what code it can reach.
-pub(super) fn plan_with_reach(
+fn plan_with_reach(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<(Planned, Reach), Refusal> {
@@ -64,7 +67,14 @@ pub(super) fn plan_with_reach(
     let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
     let views = Known::default();
     let context = &Context { opaque, views: Some(&views), ..*context };
-    let mut planned = choose(statement, context)?;
+    let mut planned = match choose(statement, context) {
+        Err(refusal)
+            if refusal.sqlstate == UNSUPPORTED && modifying_steps::is_meant(&statement.tree) =>
+        {
+            modifying_steps::plan(&statement.tree, refusal, context, &plan_with_reach)?
+        }
+        chosen => chosen?,
+    };
     unseen::account(&mut planned, statement, &reach, context)?;
     planned.residue = residue::residue(&statement.tree, &reach, context);
     planned.session_names = session_names::session_names(statement);
@@ -122,7 +132,8 @@ pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Pl
         return collected;
     }
     // A query that writes by what it calls: VOLATILE code sees moments of its own anyway.
-    let one_moment = !matches!(statement.tree, NodeEnum::SelectStmt(_));
+    let one_moment = !matches!(statement.tree, NodeEnum::SelectStmt(_))
+        || modifying_steps::is_meant(&statement.tree);
     Ok(Planned { one_moment, ..planned })
 }
 
@@ -134,6 +145,7 @@ fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refus
     if context.catalog.is_solo() && !is_of_session {
         return choose_solo(statement, context);
     }
+    refuse_filling_by_changes(&statement.tree, context)?;
     match &statement.tree {
         NodeEnum::SelectStmt(select) => {
             if let Some(planned) = utility::special_select(select, context)? {
@@ -156,6 +168,26 @@ fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refus
             Some(planned) => Ok(planned),
             None => schema_plan(statement, context),
         },
+    }
+}
+
+/// A table is filled by a query of its own, in which WITH cannot change data (PostgreSQL has that at the top only); and where
+/// node 1 fills it, node 1 alone would change its rows.
+fn refuse_filling_by_changes(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
+    let query = match tree {
+        NodeEnum::SelectStmt(select) if has_into(select) => Some(tree),
+        NodeEnum::CreateTableAsStmt(create) => {
+            create.query.as_ref().and_then(|query| query.node.as_ref())
+        }
+        _ => None,
+    };
+    match query.is_some_and(|query| modifying_steps::changes_beyond_home(query, context)) {
+        true => Err(Refusal::unsupported(
+            "making a table of a query whose WITH changes data of several nodes is not supported",
+            "The table is filled by a statement of its own, in which WITH can only read.",
+            "Create the table first, then INSERT behind that WITH.",
+        )),
+        false => Ok(()),
     }
 }
 

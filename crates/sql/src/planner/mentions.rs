@@ -124,8 +124,23 @@ impl Mentions {
     }
 
     fn add_tree(&mut self, tree: &NodeEnum, context: &Context<'_>, depth: usize) {
-        if let NodeEnum::RangeVar(range) = tree {
-            self.add_range(range, context, depth);
+        match tree {
+            NodeEnum::RangeVar(range) => self.add_range(range, context, depth),
+            // What a query of WITH changes is the whole statement's business.
+            NodeEnum::CommonTableExpr(cte) => {
+                let query = cte.ctequery.as_ref().and_then(|query| query.node.as_ref());
+                let target = match query {
+                    Some(NodeEnum::InsertStmt(of)) => of.relation.as_ref(),
+                    Some(NodeEnum::UpdateStmt(of)) => of.relation.as_ref(),
+                    Some(NodeEnum::DeleteStmt(of)) => of.relation.as_ref(),
+                    Some(NodeEnum::MergeStmt(of)) => of.relation.as_ref(),
+                    _ => None,
+                };
+                if let Some(range) = target {
+                    self.add_range(range, context, depth);
+                }
+            }
+            _ => (),
         }
         walk::read::children(tree, &mut |child| {
             if let Some(child) = &child.node {

@@ -12,10 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{CommonTableExpr, Node, ReturningClause, SelectStmt, WithClause};
+use pg_query::protobuf::{
+    CommonTableExpr, Node, RangeVar, ReturningClause, SelectStmt, WithClause,
+};
 
 use super::context::Context;
-use super::dispatch::plan_with_reach;
 use super::functions::volatility;
 use super::gaps::parse_select;
 use super::gather::{is_written_alike, row_text};
@@ -24,8 +25,10 @@ use super::names::is_system_column;
 use super::sql_text::{deparse, parse_expression};
 use super::syntax::string;
 use crate::catalog::{Catalog, Placement, Relation, RelationKind, Volatility, quote_identifier};
+use crate::closure::Reach;
 use crate::plan::{DataPlan, Plan, Planned, Step, Steps};
 use crate::refusal::Refusal;
+use crate::statement::Statement;
 use crate::walk;
 
 /// The schema in which parts find what other parts have returned.
@@ -50,14 +53,52 @@ struct Change {
     alias: String,
     /// Which of its columns RETURNING names, if there is one.
     returned: Option<Vec<bool>>,
+    /// What RETURNING computes: PostgreSQL does so for each row, whether anybody reads it or not.
+    computed: Vec<Node>,
+    /// RETURNING: PostgreSQL asks for the rights that it needs if nobody reads it, too.
+    returning: Option<ReturningClause>,
+}
+
+/// Plans a part as a statement of its own, and says what code that can reach.
+pub(super) type PlanPart<'a> =
+    &'a dyn Fn(&Statement, &Context<'_>) -> Result<(Planned, Reach), Refusal>;
+
+/// Whether a query of the statement's WITH changes data.
+pub(super) fn is_meant(tree: &NodeEnum) -> bool {
+    !targets(tree).is_empty()
+}
+
+/// Whether a query of the statement's WITH changes what is not on node 1 alone.
+pub(super) fn changes_beyond_home(tree: &NodeEnum, context: &Context<'_>) -> bool {
+    targets(tree).into_iter().flatten().filter_map(|range| context.relation(range)).any(|target| {
+        let written = mentions::of_relation(target, context);
+        written.distributed.is_some() || written.replicated.is_some()
+    })
+}
+
+/// What the queries of the statement's WITH change that change data.
+fn targets(tree: &NodeEnum) -> Vec<Option<&RangeVar>> {
+    fn target(node: &Node) -> Option<Option<&RangeVar>> {
+        let Some(NodeEnum::CommonTableExpr(cte)) = &node.node else { return None };
+        match cte.ctequery.as_ref().and_then(|query| query.node.as_ref())? {
+            NodeEnum::InsertStmt(of) => Some(of.relation.as_ref()),
+            NodeEnum::UpdateStmt(of) => Some(of.relation.as_ref()),
+            NodeEnum::DeleteStmt(of) => Some(of.relation.as_ref()),
+            NodeEnum::MergeStmt(of) => Some(of.relation.as_ref()),
+            _ => None,
+        }
+    }
+    with_of(tree).into_iter().flat_map(|with| &with.ctes).filter_map(target).collect()
 }
 
 /// Plans such a statement; `refusal`: what is said if its parts cannot be run one after the other.
 pub(super) fn plan(
     tree: &NodeEnum,
-    refusal: impl Fn() -> Refusal,
+    refusal: Refusal,
     context: &Context<'_>,
+    plan_part: PlanPart<'_>,
 ) -> Result<Planned, Refusal> {
+    let refusal = || refusal.clone();
     let Some(with) = with_of(tree).filter(|with| !with.recursive) else { return Err(refusal()) };
     if context.opaque.is_some() {
         return Err(refusal());
@@ -80,12 +121,6 @@ pub(super) fn plan(
         parts.extend(tree.and_then(|tree| part(tree, &queries[..query], &queries)));
     }
     parts.extend(part(&main, &queries, &queries));
-    if parts.len() != changes.len() + 1
-        || !are_independent(&parts, context)
-        || !are_computed_once(&parts, &queries, context)
-    {
-        return Err(refusal());
-    }
     for query in parts.iter().flat_map(|part| &part.needs).map(|query| &queries[*query]) {
         if query.change.as_ref().is_some_and(|change| change.returned.is_none()) {
             let name = &query.cte.ctename;
@@ -93,12 +128,27 @@ pub(super) fn plan(
             return Err(Refusal::postgres("0A000", message));
         }
     }
+    if context.collects_replicated && 1 < parts.iter().filter(|part| reads(part, context)).count() {
+        return Err(Refusal::unsupported(
+            "parts of this statement would see several moments of the cluster",
+            "Several of them read tables, and at READ COMMITTED each would have a snapshot of its own.",
+            "Run it outside of a transaction block, or at REPEATABLE READ.",
+        ));
+    }
+    if parts.len() != changes.len() + 1
+        || !are_independent(&parts, &changes, context)
+        || !are_computed_once(&parts, &queries, context)
+    {
+        return Err(refusal());
+    }
     let mut steps = Vec::new();
     for (index, part) in parts.iter().enumerate() {
         let is_named = |query: &usize| parts.iter().any(|part| part.needs.contains(query));
-        let change = changes.get(index).filter(|query| is_named(query));
-        let change = change.and_then(|query| queries[*query].change.as_ref());
-        steps.push(step(part, change, context)?.ok_or_else(&refusal)?);
+        let change = changes.get(index).and_then(|query| {
+            let change = queries[*query].change.as_ref()?;
+            Some((change, is_named(query)))
+        });
+        steps.push(step(part, change, context, plan_part)?.ok_or_else(&refusal)?);
     }
     let Some(rest) = steps.pop() else { return Err(refusal()) };
     let steps = Steps { before: steps, rest };
@@ -166,7 +216,8 @@ fn query(
         return Ok(None);
     }
     let alias = range.alias.as_ref().map_or(&range.relname, |alias| &alias.aliasname).clone();
-    let mut returned = None;
+    let (mut returned, mut computed) = (None, Vec::new());
+    let whole = returning.clone();
     let mut replaced = cte.clone();
     if let Some(returning) = returning.as_ref().filter(|returning| !returning.exprs.is_empty()) {
         let of = Returns { target, alias: &alias, has_others, context };
@@ -174,6 +225,13 @@ fn query(
         if !of.are_of_its_rows(returning, columns) {
             return Ok(None);
         }
+        let is_column = |node: &Node| match &node.node {
+            Some(NodeEnum::ResTarget(target)) => target.val.as_deref().is_some_and(|value| {
+                matches!(value.node, Some(NodeEnum::ColumnRef(_) | NodeEnum::AConst(_)))
+            }),
+            _ => false,
+        };
+        computed = returning.exprs.iter().filter(|node| !is_column(node)).cloned().collect();
         let name = format!("returned_{}", before.len());
         let select = select_of(returning, &name, &alias)?;
         replaced.ctequery = Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(select)) }));
@@ -190,7 +248,8 @@ fn query(
         NodeEnum::DeleteStmt(of) => of.returning_clause = None,
         _ => (),
     }
-    let change = Some(Change { tree, target: target.clone(), alias, returned });
+    let target = target.clone();
+    let change = Some(Change { tree, target, alias, returned, computed, returning: whole });
     Ok(Some(Query { cte: replaced, names, change }))
 }
 
@@ -310,20 +369,29 @@ fn part(tree: &NodeEnum, in_sight: &[Query], queries: &[Query]) -> Option<Part> 
     Some(Part { tree, needs })
 }
 
-/// Whether no part reads or writes what another writes. Adding rows to a table that nobody reads is the same before and
-/// after it is changed.
-fn are_independent(parts: &[Part], context: &Context<'_>) -> bool {
+/// Whether no part could tell that those before it have run: none reads or writes what they write. Rows may be added to a
+/// table that has been changed where they come of what the change has returned, for then PostgreSQL has changed it before,
+/// too.
+fn are_independent(parts: &[Part], changes: &[usize], context: &Context<'_>) -> bool {
     let effects: Vec<_> = parts.iter().map(|part| Effects::of(&part.tree, context)).collect();
     effects.iter().enumerate().all(|(index, one)| {
         !one.is_unfit
-            && effects.iter().enumerate().all(|(other_index, other)| {
-                let is_same = index == other_index;
-                let meets = |written: &BTreeSet<u32>| !one.writes.is_disjoint(written);
-                is_same
-                    || (!meets(&other.reads)
-                        && (!meets(&other.writes) || one.only_adds || other.only_adds))
+            && effects.iter().zip(parts).skip(index + 1).all(|(later, part)| {
+                let follows = later.only_adds
+                    && changes.get(index).is_some_and(|query| part.needs.contains(query));
+                one.writes.is_disjoint(&later.reads)
+                    && later.writes.is_disjoint(&one.reads)
+                    && (one.writes.is_disjoint(&later.writes) || follows)
+                    && !one.is_tied(later, context)
             })
     })
+}
+
+/// Whether a part reads rows of tables: those that it changes, too.
+fn reads(part: &Part, context: &Context<'_>) -> bool {
+    let finds = !matches!(part.tree, NodeEnum::InsertStmt(_) | NodeEnum::SelectStmt(_));
+    let mentioned = mentions::of(&part.tree, context);
+    finds || mentioned.relations.values().any(|relation| relation.returned_by.is_none())
 }
 
 /// What a part does to tables, by OID.
@@ -332,6 +400,8 @@ struct Effects {
     writes: BTreeSet<u32>,
     /// It writes by adding rows alone.
     only_adds: bool,
+    /// It writes by taking rows away alone.
+    only_removes: bool,
     /// Code of users' runs with it, or nothing can be written there.
     is_unfit: bool,
 }
@@ -343,11 +413,13 @@ impl Effects {
         let mentioned = mentions::of(tree, context);
         let reads = mentioned.relations.values().filter(is_real);
         let reads = reads.flat_map(|relation| code.with_children(relation.oid)).collect();
-        let (range, only_adds) = match tree {
-            NodeEnum::InsertStmt(of) => (of.relation.as_ref(), of.on_conflict_clause.is_none()),
-            NodeEnum::UpdateStmt(of) => (of.relation.as_ref(), false),
-            NodeEnum::DeleteStmt(of) => (of.relation.as_ref(), false),
-            _ => (None, false),
+        let (range, only_adds, only_removes) = match tree {
+            NodeEnum::InsertStmt(of) => {
+                (of.relation.as_ref(), of.on_conflict_clause.is_none(), false)
+            }
+            NodeEnum::UpdateStmt(of) => (of.relation.as_ref(), false, false),
+            NodeEnum::DeleteStmt(of) => (of.relation.as_ref(), false, true),
+            _ => (None, false, false),
         };
         let target = range.and_then(|range| context.relation(range));
         let mut is_unfit = target.is_some_and(|target| target.returned_by.is_some());
@@ -358,12 +430,24 @@ impl Effects {
                 is_unfit |= code.fires(relation);
                 open.extend(code.with_children(relation));
                 // A foreign key that is only checked writes nothing.
-                let along =
-                    code.written_with(relation).iter().filter(|of| of.by != 0 || of.as_event == 0);
-                open.extend(along.map(|of| of.relation));
+                let along = code.written_with(relation).iter();
+                open.extend(along.filter(|of| of.by != 0 || of.is_child()).map(|of| of.relation));
             }
         }
-        Self { reads, writes, only_adds, is_unfit }
+        Self { reads, writes, only_adds, only_removes, is_unfit }
+    }
+
+    /// Whether a foreign key ties them, which PostgreSQL checks when all parts have run: then it makes a difference
+    /// which is first, unless rows are added before those that refer to them, or taken away after them.
+    fn is_tied(&self, later: &Self, context: &Context<'_>) -> bool {
+        let refers = |from: &Self, to: &Self| {
+            to.writes.iter().any(|referred| {
+                let others = context.catalog.code.written_with(*referred).iter();
+                let mut others = others.filter(|of| !of.is_child());
+                others.any(|of| from.writes.contains(&of.relation))
+            })
+        };
+        (refers(later, self) && !self.only_adds) || (refers(self, later) && !self.only_removes)
     }
 }
 
@@ -382,15 +466,23 @@ fn are_computed_once(parts: &[Part], queries: &[Query], context: &Context<'_>) -
     })
 }
 
-/// How to run a part, which returns the rows of `change` if later parts need them.
+/// How to run a part, which returns the rows of a change if later parts need them.
 fn step(
     part: &Part,
-    change: Option<&Change>,
+    change: Option<(&Change, bool)>,
     context: &Context<'_>,
+    plan_part: PlanPart<'_>,
 ) -> Result<Option<Step>, Refusal> {
     let mut tree = part.tree.clone();
-    if let Some(change) = change {
-        let returning = Some(returning_rows(change)?);
+    let returns = change.is_some_and(|(_, is_needed)| is_needed);
+    if let Some((change, is_needed)) = change {
+        let returning = match is_needed {
+            true => {
+                let exprs = [returned_rows(change)?].into_iter().chain(change.computed.clone());
+                Some(ReturningClause { exprs: exprs.collect(), ..Default::default() })
+            }
+            false => change.returning.clone(),
+        };
         match &mut tree {
             NodeEnum::InsertStmt(of) => of.returning_clause = returning,
             NodeEnum::UpdateStmt(of) => of.returning_clause = returning,
@@ -400,7 +492,7 @@ fn step(
     }
     let text = deparse(&tree)?;
     let Some(statement) = crate::statement::parse(&text)?.pop() else { return Ok(None) };
-    let (planned, reach) = plan_with_reach(&statement, context)?;
+    let (planned, reach) = plan_part(&statement, context)?;
     let is_seen = reach.opaque.is_none() && reach.reads.is_empty() && !reach.sets;
     let is_of_rows = matches!(
         planned.plan,
@@ -414,13 +506,12 @@ fn step(
                 | DataPlan::Move(_)
         )
     );
-    let returns = change.is_some();
     let step = Step { text, planned: Box::new(planned), returns };
     Ok((is_seen && is_of_rows && step.planned.session_names.is_empty()).then_some(step))
 }
 
-/// RETURNING the target's rows as text, as rows that are gathered travel.
-fn returning_rows(change: &Change) -> Result<ReturningClause, Refusal> {
+/// The target's rows as text, as rows that are gathered travel, for RETURNING.
+fn returned_rows(change: &Change) -> Result<Node, Refusal> {
     let alias = quote_identifier(&change.alias);
     // NULL is no value of every domain.
     let columns = change.target.columns.iter().zip(change.returned.iter().flatten());
@@ -439,8 +530,7 @@ fn returning_rows(change: &Change) -> Result<ReturningClause, Refusal> {
         val: Some(Box::new(parse_expression(&text).ok_or_else(unreadable)?)),
         ..Default::default()
     };
-    let exprs = vec![Node { node: Some(NodeEnum::ResTarget(Box::new(target))) }];
-    Ok(ReturningClause { exprs, ..Default::default() })
+    Ok(Node { node: Some(NodeEnum::ResTarget(Box::new(target))) })
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::context::Context;
 use super::locality::{all_pins, home_reason};
 use super::pins::{Facts, Landing, landing};
 use super::unseen::refuse_unsafe_code;
-use super::{modifying_steps, replicas, views, written_defaults};
+use super::{replicas, views, written_defaults};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::code::events;
 use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned};
@@ -84,7 +84,7 @@ pub(super) fn modifying(
             let node = NodeChoice::Pinned(pins);
             Ok(Planned::new(DataPlan::One { node, access: Access::Write, otherwise: None }, why))
         }
-        _ => modifying_steps::plan(tree, modifying_refusal, context),
+        _ => Err(modifying_refusal()),
     }
 }
 

@@ -14,7 +14,7 @@ use crate::planner::context::Context;
 use crate::planner::modifying_with::modifying;
 use crate::planner::sql_text::deparse;
 use crate::planner::views::analyse;
-use crate::planner::{mentions, modifying_steps, query, replicas};
+use crate::planner::{mentions, query, replicas};
 use crate::refusal::Refusal;
 
 /// The whole statement as a node.
@@ -60,15 +60,12 @@ pub(super) fn plan_changing_with(
         let tree = whole(insert);
         return Ok(Some(modifying(&tree, &analyse(&tree, context)?, context)?));
     }
-    let refusal = || {
-        Refusal::unsupported(
-            "INSERT behind a WITH query that changes data is not supported here",
-            "The parts of the statement would write on different nodes, and each must see what the \
-             others saw.",
-            "Run the parts as statements of their own in one transaction.",
-        )
-    };
-    modifying_steps::plan(&whole(insert), refusal, context).map(Some)
+    Err(Refusal::unsupported(
+        "INSERT behind a WITH query that changes data is not supported here",
+        "The parts of the statement would write on different nodes, and each must see what the \
+         others saw.",
+        "Run the parts as statements of their own in one transaction.",
+    ))
 }
 
 /// INSERT into what only node 1 has (temporary tables, mostly).

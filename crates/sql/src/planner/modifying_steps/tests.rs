@@ -15,7 +15,7 @@ fn rows_go_on_to_another_table() {
         "WITH gone AS (DELETE FROM orders WHERE total > 3 RETURNING id, customer_id AS c, total + 1 AS more) \
          INSERT INTO lines SELECT c, more::text FROM gone",
         expect![[r#"
-            step DELETE FROM orders WHERE total > 3 RETURNING ROW(orders.id, orders.customer_id, orders.total, NULL)::pg_catalog.text
+            step DELETE FROM orders WHERE total > 3 RETURNING ROW(orders.id, orders.customer_id, orders.total, NULL)::pg_catalog.text, total + 1 AS more
               Scatter { access: Write }
             step WITH gone AS (SELECT id, customer_id AS c, total + 1 AS more FROM tutti.returned_0 orders) INSERT INTO lines SELECT c, more::text FROM gone
               insert lines [one row each]
@@ -123,6 +123,10 @@ fn what_would_see_another_part_is_refused() {
         "WITH up AS (DELETE FROM orders RETURNING *), l AS (DELETE FROM lines WHERE customer_id IN \
          (SELECT id FROM big_orders)) SELECT * FROM up",
         "WITH up AS (UPDATE orders SET total = 0), more AS (UPDATE orders SET total = 1) SELECT 1",
+        // Rows that were added before, or by a part that PostgreSQL may run later.
+        "WITH i AS (INSERT INTO customers VALUES (1, 'a'), (2, 'b') RETURNING id) UPDATE customers SET name = 'c' FROM i \
+         WHERE customers.name = 'a'",
+        "WITH d AS (DELETE FROM customers), i AS (INSERT INTO customers VALUES (1, 'a'), (2, 'b') RETURNING id) SELECT * FROM i",
         // Read twice, and changed in between.
         "WITH ids AS (SELECT id FROM orders), gone AS (DELETE FROM lines WHERE customer_id IN (SELECT id FROM ids)) \
          SELECT * FROM ids",
