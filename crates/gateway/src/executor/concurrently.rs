@@ -73,8 +73,11 @@ impl Executor<'_> {
         };
         let found = self.index_on(NodeId::HOME, added, &name).await?;
         let Some(found) = found else {
-            // IF NOT EXISTS, and something else is called so.
-            return Ok(Done::Tag(answer.tag));
+            return match added.if_not_exists {
+                // Something else is called so.
+                true => Ok(Done::Tag(answer.tag)),
+                false => Err(gone_meanwhile(&name, true)),
+            };
         };
         if !found.is_valid {
             let warning = format!("index \"{name}\" is invalid on node {}", NodeId::HOME);
@@ -85,7 +88,10 @@ impl Executor<'_> {
             return Ok(Done::Tag(answer.tag));
         }
         let (schema, table) = (quote_identifier(&added.schema), quote_identifier(&added.table));
-        let is_held = self.hold_table(&format!("{schema}.{table}")).await?;
+        let is_held = self.hold_table(&format!("{schema}.{table}")).await.map_err(|failure| {
+            let next = self.other_nodes().first().copied().unwrap_or(NodeId::HOME);
+            half_made(failure, added, &name, &[NodeId::HOME], next)
+        })?;
         // It may have been dropped, or called otherwise, before the table was held.
         let mut done = vec![NodeId::HOME];
         let mut failed = None;
@@ -103,8 +109,8 @@ impl Executor<'_> {
         let is_kept = self.index_on(NodeId::HOME, added, &name).await?.is_some();
         self.let_table_go(is_held).await?;
         match failed {
-            None if is_kept || done.len() == 1 => Ok(Done::Tag(answer.tag)),
-            None => Err(renamed_meanwhile(&name)),
+            None if is_kept => Ok(Done::Tag(answer.tag)),
+            None => Err(gone_meanwhile(&name, done.len() == 1)),
             Some((_, Failure::Statement(error)))
                 if !was_there && is_unknown_name(error.sqlstate()) =>
             {
@@ -116,16 +122,20 @@ impl Executor<'_> {
     }
 
     /// Until [`Self::let_table_go`] no index of the table is made or dropped, for all that would begins on node 1. False:
-    /// it is no table.
+    /// it cannot be held.
     async fn hold_table(&mut self, table: &str) -> Result<bool, Failure> {
-        let sql = format!("BEGIN; LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE");
+        let sql = format!(
+            "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; \
+             LOCK TABLE {table} IN SHARE UPDATE EXCLUSIVE MODE"
+        );
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         let Err(error) = link.query(&sql).await else { return Ok(true) };
         if !link.is_broken() {
             link.query("ROLLBACK").await?;
         }
         match Failure::from(error).without_position() {
-            Failure::Statement(error) if error.sqlstate() == "42809" => Ok(false),
+            // A view's rows that are stored; or an owner who may neither change nor empty the table.
+            Failure::Statement(error) if matches!(error.sqlstate(), "42809" | "42501") => Ok(false),
             failure => Err(failure),
         }
     }
@@ -370,14 +380,18 @@ fn drops_everywhere(added: &AddedIndex, name: &str) -> String {
     format!("{} removes it from all nodes.", drop_sql(&added.schema, name))
 }
 
-/// Another session has given the index of node 1 another name.
-fn renamed_meanwhile(name: &str) -> Failure {
+/// Another session has dropped the index of node 1, or given it another name.
+fn gone_meanwhile(name: &str, on_node_1_alone: bool) -> Failure {
+    let detail = match on_node_1_alone {
+        true => "Nothing was done on other nodes.",
+        false => "Other nodes have it by the name that it had.",
+    };
     ErrorFields::error(
         sqlstate::SERIALIZATION_FAILURE,
-        format!("index \"{name}\" was renamed while it was made"),
+        format!("index \"{name}\" was dropped or renamed while it was made"),
     )
-    .with(b'D', "Other nodes have it by the name that it had.")
-    .with(b'H', "Rename it there, or drop it on all nodes and create it again.")
+    .with(b'D', detail)
+    .with(b'H', "Drop it on all nodes, by each of its names, and create it again.")
     .into()
 }
 
