@@ -304,7 +304,9 @@ fn collect(
         first.order.trim_start(),
     );
     let is_ordered = !first.order.is_empty();
-    let key = key_of(table, analysis).filter(|_| is_ordered && lock.heeds_others);
+    // What else a condition reads would be of another moment when the rows are locked.
+    let is_by_key = is_ordered && lock.heeds_others && !lock.is_local;
+    let key = key_of(table, analysis).filter(|_| is_by_key);
     let by_key = key.map(|key| {
         let (of_row, of_rows) = (format!("{alias}.{}", key.join(&format!(", {alias}."))), key.join(", "));
         let and = if condition.is_empty() { " WHERE" } else { " AND" };
