@@ -58,6 +58,8 @@ WITH d AS (UPDATE wa SET v = v + 1 RETURNING 1 / (v - v)) SELECT 1;
 WITH d AS (UPDATE wa SET v = v + 1 RETURNING 1 / (v - v) AS x) SELECT count(*) FROM d;
 
 -- Parts that would see one another.
+-- refused in apart, mixed, home: one server takes rows away and adds them in turn
+WITH d AS (DELETE FROM wa WHERE id IN (22, 23) RETURNING *) INSERT INTO wa (id) SELECT 23 FROM d LIMIT 1;
 -- refused in apart, mixed, home: rows that were added before would be changed
 WITH i AS (INSERT INTO wa (id, v) VALUES (400, 9), (401, 9) RETURNING id) UPDATE wa SET v = 1 FROM i WHERE wa.v = 9;
 -- refused in apart, mixed, home: PostgreSQL may add the rows before others are taken away

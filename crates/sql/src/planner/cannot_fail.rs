@@ -16,19 +16,58 @@ use super::functions::{is_built_in, is_time, is_time_call, may_be_hidden};
 use super::syntax::{name_of, string};
 use crate::catalog::RelationKind;
 
-/// The OIDs of what users make begin here.
-const FIRST_OF_USERS: u32 = 16_384;
 const INTEGERS: [u32; 3] = [20, 21, 23];
 const NUMERIC: u32 = 1700;
+/// text, character varying, character, name.
+const TEXTS: [u32; 4] = [25, 1043, 1042, 19];
+/// boolean, bytea, floats, date, times, interval, uuid: each is compared with itself alone.
+const OTHERS: [u32; 10] = [16, 17, 700, 701, 1082, 1083, 1114, 1184, 1186, 2950];
+/// To these a literal is cast when the statement is analysed.
+const OF_LITERALS: [&str; 12] = [
+    "bool",
+    "date",
+    "float8",
+    "int2",
+    "int4",
+    "int8",
+    "interval",
+    "numeric",
+    "text",
+    "timestamp",
+    "timestamptz",
+    "uuid",
+];
 
 /// What an expression that cannot fail gives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Gives {
     Integer,
     Numeric,
-    /// A value that is only compared, or counted.
-    Other,
+    /// Of a column, whose collation another column's may contradict.
+    Text,
+    /// Of the type with this OID.
+    Other(u32),
+    /// A literal, or what is made of literals and the time.
+    Constant,
+    /// Of any type that fits.
+    Parameter,
 }
+
+impl Gives {
+    /// Whether a comparison of both cannot fail: nothing is cast to a type that may not hold it.
+    fn compares_with(self, other: Self) -> bool {
+        use Gives::{Constant, Integer, Numeric, Other, Parameter, Text};
+        match (self, other) {
+            (Integer | Numeric, Integer | Numeric) => true,
+            (Other(one), Other(other)) => one == other,
+            (Constant, _) | (_, Constant) => true,
+            (Parameter, Integer | Text) | (Integer | Text, Parameter) => true,
+            _ => false,
+        }
+    }
+}
+
+const BOOLEAN: Gives = Gives::Other(16);
 
 /// What a query is looked at with.
 #[derive(Debug)]
@@ -79,7 +118,7 @@ impl CannotFail<'_> {
     }
 
     fn all(&self, nodes: &[Node]) -> Option<Gives> {
-        nodes.iter().all(|node| self.holds(node)).then_some(Gives::Other)
+        nodes.iter().all(|node| self.holds(node)).then_some(BOOLEAN)
     }
 
     /// `None`: it may fail.
@@ -90,24 +129,32 @@ impl CannotFail<'_> {
                 match column.type_oid {
                     // Of which nothing says that its values are more than those of its base type.
                     _ if column.domain => None,
-                    FIRST_OF_USERS.. => None,
                     NUMERIC => Some(Gives::Numeric),
                     oid if INTEGERS.contains(&oid) => Some(Gives::Integer),
-                    _ => Some(Gives::Other),
+                    oid if TEXTS.contains(&oid) => Some(Gives::Text),
+                    oid if OTHERS.contains(&oid) => Some(Gives::Other(oid)),
+                    _ => None,
                 }
             }
             NodeEnum::AConst(constant) => Some(of_constant(constant)),
-            NodeEnum::ParamRef(_) => Some(Gives::Other),
-            NodeEnum::TypeCast(_) if is_folded(node) => Some(Gives::Other),
-            NodeEnum::SqlvalueFunction(function) if is_time(function) => Some(Gives::Other),
+            NodeEnum::ParamRef(_) => Some(Gives::Parameter),
+            NodeEnum::TypeCast(_) if is_folded(node) => Some(Gives::Constant),
+            NodeEnum::SqlvalueFunction(function) if is_time(function) => Some(Gives::Constant),
             NodeEnum::BoolExpr(of) => self.all(&of.args),
-            NodeEnum::List(list) => self.all(&list.items),
-            NodeEnum::NullTest(test) => self.gives(test.arg.as_deref()?).and(Some(Gives::Other)),
-            NodeEnum::BooleanTest(test) => self.gives(test.arg.as_deref()?).and(Some(Gives::Other)),
+            NodeEnum::NullTest(test) => self.gives(test.arg.as_deref()?).and(Some(BOOLEAN)),
+            NodeEnum::BooleanTest(test) => self.gives(test.arg.as_deref()?).and(Some(BOOLEAN)),
             NodeEnum::AExpr(of) => self.of_operator(of, node),
             NodeEnum::FuncCall(call) => self.of_call(call),
             _ => None,
         }
+    }
+
+    /// A comparison with each of these.
+    fn compared(&self, left: &Node, right: &[Node]) -> Option<Gives> {
+        let left = self.gives(left)?;
+        let compares =
+            |node: &Node| self.gives(node).is_some_and(|right| left.compares_with(right));
+        right.iter().all(compares).then_some(BOOLEAN)
     }
 
     fn of_operator(&self, of: &AExpr, node: &Node) -> Option<Gives> {
@@ -115,12 +162,12 @@ impl CannotFail<'_> {
         let name = string(name)?;
         let right = of.rexpr.as_deref()?;
         match of.kind() {
-            AExprKind::AexprIn
-            | AExprKind::AexprBetween
-            | AExprKind::AexprNotBetween
-            | AExprKind::AexprDistinct
-            | AExprKind::AexprNotDistinct => {
-                self.gives(of.lexpr.as_deref()?).and(self.gives(right)).and(Some(Gives::Other))
+            AExprKind::AexprIn | AExprKind::AexprBetween | AExprKind::AexprNotBetween => {
+                let Some(NodeEnum::List(list)) = &right.node else { return None };
+                self.compared(of.lexpr.as_deref()?, &list.items)
+            }
+            AExprKind::AexprDistinct | AExprKind::AexprNotDistinct => {
+                self.compared(of.lexpr.as_deref()?, std::slice::from_ref(right))
             }
             AExprKind::AexprLike => {
                 let pattern = match &right.node {
@@ -130,13 +177,13 @@ impl CannotFail<'_> {
                     _ => return None,
                 };
                 let is_whole = !pattern.contains('\\');
-                self.gives(of.lexpr.as_deref()?).filter(|_| is_whole).and(Some(Gives::Other))
+                self.gives(of.lexpr.as_deref()?).filter(|_| is_whole).and(Some(BOOLEAN))
             }
             AExprKind::AexprOp => match name {
                 "=" | "<>" | "<" | "<=" | ">" | ">=" => {
-                    self.gives(of.lexpr.as_deref()?).and(self.gives(right)).and(Some(Gives::Other))
+                    self.compared(of.lexpr.as_deref()?, std::slice::from_ref(right))
                 }
-                "+" | "-" if is_folded(node) => Some(Gives::Other),
+                "+" | "-" if is_folded(node) => Some(Gives::Constant),
                 "+" | "-" | "*" => match (self.gives(of.lexpr.as_deref()?)?, self.gives(right)?) {
                     (Gives::Numeric, Gives::Numeric | Gives::Integer)
                     | (Gives::Integer, Gives::Numeric) => Some(Gives::Numeric),
@@ -150,7 +197,7 @@ impl CannotFail<'_> {
 
     fn of_call(&self, call: &FuncCall) -> Option<Gives> {
         if is_time_call(call, self.context) {
-            return Some(Gives::Other);
+            return Some(Gives::Constant);
         }
         let (schema, name) = name_of(call);
         let is_known = is_built_in(schema, name, self.context)
@@ -158,23 +205,23 @@ impl CannotFail<'_> {
         if !is_known
             || call.over.is_some()
             || call.func_variadic
+            || call.agg_distinct
             || !call.agg_order.is_empty()
             || call.agg_filter.as_deref().is_some_and(|filter| !self.holds(filter))
         {
             return None;
         }
         let first = || self.gives(call.args.first()?);
+        let is_number = |of: &Gives| matches!(of, Gives::Integer | Gives::Numeric);
         match (name, call.args.len()) {
             ("count", 0 | 1) => self.all(&call.args).and(Some(Gives::Integer)),
             ("min" | "max", 1) => first(),
-            ("bool_and" | "bool_or" | "every" | "lower" | "upper", 1) => {
-                first().and(Some(Gives::Other))
-            }
-            ("sum", 1) => first().filter(|of| *of != Gives::Other),
-            ("avg", 1) => first().filter(|of| *of != Gives::Other).and(Some(Gives::Numeric)),
+            ("bool_and" | "bool_or" | "every", 1) => first().filter(|of| *of == BOOLEAN),
+            ("sum", 1) => first().filter(is_number),
+            ("avg", 1) => first().filter(is_number).and(Some(Gives::Numeric)),
             ("substring" | "substr", 3) => {
                 let is_counted = call.args[1..].iter().all(is_count);
-                first().filter(|_| is_counted).and(Some(Gives::Other))
+                first().filter(|of| *of == Gives::Text && is_counted)
             }
             _ => None,
         }
@@ -186,17 +233,25 @@ fn of_constant(constant: &AConst) -> Gives {
         Some(a_const::Val::Ival(_)) => Gives::Integer,
         Some(a_const::Val::Fval(number)) if number.fval.parse::<i64>().is_err() => Gives::Numeric,
         Some(a_const::Val::Fval(_)) => Gives::Integer,
-        _ => Gives::Other,
+        _ => Gives::Constant,
     }
 }
 
-/// Whether it is made of literals alone: PostgreSQL computes it when it plans, if it can.
+/// Whether it is a literal of a type, or a time made of such.
 fn is_folded(node: &Node) -> bool {
     match &node.node {
-        Some(NodeEnum::AConst(_)) => true,
-        Some(NodeEnum::TypeCast(cast)) => cast.arg.as_deref().is_some_and(is_folded),
+        Some(NodeEnum::TypeCast(cast)) => {
+            let is_literal = |node: &Node| matches!(node.node, Some(NodeEnum::AConst(_)));
+            let name = cast.type_name.as_ref().filter(|name| name.array_bounds.is_empty());
+            let name = name.map(|name| name.names.iter().map(string).collect::<Vec<_>>());
+            let is_known = match name.as_deref() {
+                Some([Some("pg_catalog"), Some(name)] | [Some(name)]) => OF_LITERALS.contains(name),
+                _ => false,
+            };
+            is_known && cast.arg.as_deref().is_some_and(is_literal)
+        }
         Some(NodeEnum::AExpr(of)) => {
-            of.lexpr.as_deref().is_none_or(is_folded) && of.rexpr.as_deref().is_some_and(is_folded)
+            of.lexpr.as_deref().is_some_and(is_folded) && of.rexpr.as_deref().is_some_and(is_folded)
         }
         _ => false,
     }

@@ -116,8 +116,9 @@ impl Search<'_> {
                 if let Some(condition) = &mut select.where_clause {
                     self.visit(condition, Place::Condition)?;
                 }
-                // What is grouped by must be written alike there.
-                let has_subquery = select.group_clause.iter().any(has_subquery);
+                // What is grouped by, perhaps by an output's name or number, must be written alike there.
+                let mut written = select.group_clause.iter().chain(&select.target_list);
+                let has_subquery = !select.group_clause.is_empty() && written.any(has_subquery);
                 match &mut select.having_clause {
                     Some(condition) if !has_subquery => self.visit(condition, Place::Condition),
                     _ => Ok(()),

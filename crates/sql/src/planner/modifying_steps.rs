@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    CommonTableExpr, Node, RangeVar, ReturningClause, SelectStmt, WithClause,
+    BoolExprType, CommonTableExpr, Node, RangeVar, ReturningClause, SelectStmt, SubLinkType,
+    WithClause,
 };
 
 use super::context::Context;
@@ -136,7 +137,7 @@ pub(super) fn plan(
         ));
     }
     if parts.len() != changes.len() + 1
-        || !are_independent(&parts, &changes, context)
+        || !are_independent(&parts, &changes, &queries, context)
         || !are_computed_once(&parts, &queries, context)
     {
         return Err(refusal());
@@ -369,16 +370,67 @@ fn part(tree: &NodeEnum, in_sight: &[Query], queries: &[Query]) -> Option<Part> 
     Some(Part { tree, needs })
 }
 
+/// Whether a part adds rows only if a query of WITH returns none: `INSERT … SELECT … WHERE NOT EXISTS (SELECT FROM up)`.
+fn adds_if_none(part: &Part, query: usize, queries: &[Query]) -> bool {
+    let name = &queries[query].cte.ctename;
+    let NodeEnum::InsertStmt(insert) = &part.tree else { return false };
+    let source = insert.select_stmt.as_deref().and_then(|source| source.node.as_ref());
+    let Some(NodeEnum::SelectStmt(select)) = source else { return false };
+    let conditions = match select.where_clause.as_deref().and_then(|it| it.node.as_ref()) {
+        Some(NodeEnum::BoolExpr(all)) if all.boolop() == BoolExprType::AndExpr => &all.args[..],
+        Some(_) => select.where_clause.as_deref().map_or(&[][..], std::slice::from_ref),
+        None => &[],
+    };
+    mentions_of(&part.tree, name) == 1
+        && conditions.iter().any(|condition| is_none(condition, name))
+}
+
+/// Whether it is `NOT EXISTS (SELECT … FROM name)`, of all rows.
+fn is_none(condition: &Node, name: &str) -> bool {
+    let Some(NodeEnum::BoolExpr(not)) = &condition.node else { return false };
+    let ([argument], BoolExprType::NotExpr) = (&not.args[..], not.boolop()) else { return false };
+    let Some(NodeEnum::SubLink(link)) = &argument.node else { return false };
+    let Some(NodeEnum::SelectStmt(select)) =
+        link.subselect.as_deref().and_then(|select| select.node.as_ref())
+    else {
+        return false;
+    };
+    let plain = parse_select("SELECT FROM t").map(|plain| {
+        let (from_clause, target_list) = (select.from_clause.clone(), select.target_list.clone());
+        SelectStmt { from_clause, target_list, ..*plain }
+    });
+    let [Node { node: Some(NodeEnum::RangeVar(range)) }] = &select.from_clause[..] else {
+        return false;
+    };
+    link.sub_link_type() == SubLinkType::ExistsSublink
+        && plain.is_ok_and(|plain| plain == **select)
+        && range.relname == name
+}
+
+/// How often the tree names a relation so.
+fn mentions_of(tree: &NodeEnum, name: &str) -> usize {
+    let own = matches!(tree, NodeEnum::RangeVar(range) if range.schemaname.is_empty() && range.relname == name);
+    let mut count = usize::from(own);
+    walk::read::children(tree, &mut |child| {
+        count += child.node.as_ref().map_or(0, |child| mentions_of(child, name));
+    });
+    count
+}
+
 /// Whether no part could tell that those before it have run: none reads or writes what they write. Rows may be added to a
-/// table that has been changed where they come of what the change has returned, for then PostgreSQL has changed it before,
-/// too.
-fn are_independent(parts: &[Part], changes: &[usize], context: &Context<'_>) -> bool {
+/// table that a part before would have changed, if they are added only where it has changed none.
+fn are_independent(
+    parts: &[Part],
+    changes: &[usize],
+    queries: &[Query],
+    context: &Context<'_>,
+) -> bool {
     let effects: Vec<_> = parts.iter().map(|part| Effects::of(&part.tree, context)).collect();
     effects.iter().enumerate().all(|(index, one)| {
         !one.is_unfit
             && effects.iter().zip(parts).skip(index + 1).all(|(later, part)| {
                 let follows = later.only_adds
-                    && changes.get(index).is_some_and(|query| part.needs.contains(query));
+                    && changes.get(index).is_some_and(|query| adds_if_none(part, *query, queries));
                 one.writes.is_disjoint(&later.reads)
                     && later.writes.is_disjoint(&one.reads)
                     && (one.writes.is_disjoint(&later.writes) || follows)

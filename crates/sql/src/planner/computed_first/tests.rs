@@ -75,6 +75,11 @@ fn others_stay() {
         "SELECT * FROM orders WHERE id = (SELECT id FROM big_orders)",
         // It must be as in GROUP BY.
         "SELECT 1 FROM orders GROUP BY id > (SELECT max(id) FROM tickets) HAVING id > (SELECT max(id) FROM tickets)",
+        "SELECT id > (SELECT max(id) FROM tickets) AS q FROM orders GROUP BY q HAVING id > (SELECT max(id) FROM tickets)",
+        "SELECT * FROM orders WHERE id = (SELECT max(id) FROM orders WHERE id > 2147483647 + 1)",
+        "SELECT * FROM orders WHERE id = (SELECT max(id) FROM orders WHERE total > '3'::text::int)",
+        "SELECT * FROM orders WHERE id = (SELECT max(c.id) FROM customers c JOIN tickets t ON c.name = t.title)",
+        "SELECT * FROM orders WHERE id = (SELECT max(id) FROM orders WHERE total = $1)",
         // Its name would be another.
         "SELECT id FROM orders WHERE id > (SELECT o.id FROM orders o, tickets t ORDER BY id LIMIT 1) ORDER BY id",
         "SELECT id FROM orders WHERE id > (SELECT o.id AS n FROM orders o ORDER BY n LIMIT 1) ORDER BY id",
