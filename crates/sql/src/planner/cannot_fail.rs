@@ -12,7 +12,7 @@ use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node, SelectStmt, a
 
 use super::analysis::Analysis;
 use super::context::Context;
-use super::functions::{is_built_in, is_time, is_time_call, may_be_hidden};
+use super::functions::{is_time, is_time_call, means_built_in};
 use super::syntax::{name_of, string};
 use crate::catalog::RelationKind;
 
@@ -200,9 +200,7 @@ impl CannotFail<'_> {
             return Some(Gives::Constant);
         }
         let (schema, name) = name_of(call);
-        let is_known = is_built_in(schema, name, self.context)
-            && (schema.is_some() || !may_be_hidden(name, self.context));
-        if !is_known
+        if !means_built_in(schema, name, self.context)
             || call.over.is_some()
             || call.func_variadic
             || call.agg_distinct

@@ -20,7 +20,7 @@ use super::gaps::{cut, expression, gap, output_name, refuse_marked};
 use super::mentions;
 use super::query::plan_select;
 use super::sql_text::deparse;
-use super::syntax::{bare_name, is_star_output};
+use super::syntax::{bare_name, contains, has_subquery, is_star_output};
 use super::views::analyse_select;
 use crate::catalog::Volatility;
 use crate::plan::{Access, ComputedFirst, DataPlan, Gather, Plan, Planned, ScalarSubquery};
@@ -64,24 +64,13 @@ fn gathered_read(planned: &mut Planned) -> Option<&mut Gather> {
 
 /// Whether rows are locked in it.
 fn locks(tree: &NodeEnum) -> bool {
-    let mut locks = matches!(tree, NodeEnum::SelectStmt(of) if !of.locking_clause.is_empty());
-    walk::read::children(tree, &mut |child| {
-        locks |= child.node.as_ref().is_some_and(self::locks);
-    });
-    locks
-}
-
-fn has_subquery(node: &Node) -> bool {
-    let Some(tree) = &node.node else { return false };
-    let mut found = matches!(tree, NodeEnum::SubLink(_));
-    walk::read::children(tree, &mut |child| found |= has_subquery(child));
-    found
+    contains(tree, &|of| matches!(of, NodeEnum::SelectStmt(of) if !of.locking_clause.is_empty()))
 }
 
 /// Where in a statement an expression stands.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Place {
-    /// In WHERE, HAVING or ON: its value is asked for as soon as there is a row.
+    /// In WHERE, HAVING or ON: no output has its name or length.
     Condition,
     Elsewhere,
 }
@@ -207,12 +196,10 @@ impl Search<'_> {
     }
 
     fn names_cte(&self, tree: &NodeEnum) -> bool {
-        let mut names = matches!(tree, NodeEnum::RangeVar(range)
-            if range.schemaname.is_empty() && self.ctes.contains(&range.relname));
-        walk::read::children(tree, &mut |child| {
-            names |= child.node.as_ref().is_some_and(|child| self.names_cte(child));
-        });
-        names
+        contains(tree, &|of| {
+            matches!(of, NodeEnum::RangeVar(range)
+                if range.schemaname.is_empty() && self.ctes.contains(&range.relname))
+        })
     }
 }
 

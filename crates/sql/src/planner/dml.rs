@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, RangeVar, UpdateStmt};
+use pg_query::protobuf::{Node, UpdateStmt};
 
 use super::analysis::{Analysis, ItemId, Source, Value};
 use super::carried::refuse_change;
@@ -19,6 +19,7 @@ use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::modifying;
 use super::pins::{Facts, Landing, landing, pin};
 use super::sql_text::deparse_expression;
+use super::syntax::written;
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
 use super::{
@@ -44,7 +45,7 @@ pub(super) fn plan_modification(
     let explicit = written_defaults::written_out(tree, context)?;
     let tree = explicit.as_ref().unwrap_or(tree);
     let analysis = analyse(tree, context)?;
-    let relation = target_range(tree).and_then(|range| context.relation(range));
+    let relation = written(tree).and_then(|range| context.relation(range));
     if let Some(name) = analysis.current_of {
         return at_cursor(tree, relation, name, context);
     }
@@ -75,15 +76,6 @@ fn fired(tree: &NodeEnum, relation: &Relation) -> u8 {
         (NodeEnum::DeleteStmt(_), _) => events::DELETE,
         (NodeEnum::UpdateStmt(_), Placement::Replicated) => events::UPDATE,
         _ => events::ALL,
-    }
-}
-
-fn target_range(tree: &NodeEnum) -> Option<&RangeVar> {
-    match tree {
-        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
-        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
-        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
-        _ => None,
     }
 }
 

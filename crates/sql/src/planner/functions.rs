@@ -126,14 +126,16 @@ pub(super) fn is_built_in(schema: Option<&str>, name: &str, context: &Context<'_
     }
 }
 
+/// Whether the built-in function is called, and no other of its name.
+pub(super) fn means_built_in(schema: Option<&str>, name: &str, context: &Context<'_>) -> bool {
+    is_built_in(schema, name, context) && (schema.is_some() || !may_be_hidden(name, context))
+}
+
 /// Whether a call gives the current time.
 pub(super) fn is_time_call(call: &FuncCall, context: &Context<'_>) -> bool {
     let (schema, name) = name_of(call);
     // With arguments it is a user's.
-    TIME_FUNCTIONS.contains(&name)
-        && call.args.is_empty()
-        && is_built_in(schema, name, context)
-        && !(schema.is_none() && may_be_hidden(name, context))
+    TIME_FUNCTIONS.contains(&name) && call.args.is_empty() && means_built_in(schema, name, context)
 }
 
 /// Whether it is `age` of one argument: the age at the current date.

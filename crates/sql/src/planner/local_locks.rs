@@ -10,6 +10,7 @@ use super::analysis::{Analysis, ItemId, NOWHERE, Source};
 use super::context::Context;
 use super::locality::home_reason;
 use super::scatter;
+use super::syntax::{contains, has_subquery};
 use super::views::analyse_select;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -111,18 +112,8 @@ fn local(
     Ok(Some(LocalLock { item, read }))
 }
 
-fn has_subquery(node: &Node) -> bool {
-    contains(node, &|of| matches!(of, NodeEnum::SubLink(_)))
-}
-
 /// `schema.table.column`: the table has an alias where the condition goes.
 fn has_long_names(node: &Node) -> bool {
-    contains(node, &|of| matches!(of, NodeEnum::ColumnRef(of) if 2 < of.fields.len()))
-}
-
-fn contains(node: &Node, is_it: &dyn Fn(&NodeEnum) -> bool) -> bool {
-    let Some(of) = &node.node else { return false };
-    let mut found = is_it(of);
-    walk::read::children(of, &mut |child| found = found || contains(child, is_it));
-    found
+    let is_long = |of: &NodeEnum| matches!(of, NodeEnum::ColumnRef(of) if 2 < of.fields.len());
+    node.node.as_ref().is_some_and(|tree| contains(tree, &is_long))
 }

@@ -11,6 +11,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeVar};
 
 use super::context::Context;
+use super::syntax::written;
 use super::temporary::is_temporary;
 use crate::catalog::{NameScope, Placement, Relation, RelationKind};
 use crate::walk;
@@ -106,12 +107,8 @@ pub(super) fn ranges_of_utility(tree: &NodeEnum) -> Vec<&RangeVar> {
 impl Mentions {
     fn add_targets(&mut self, tree: &NodeEnum, context: &Context<'_>) {
         let target = match tree {
-            NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
-            NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
-            NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
-            NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
             NodeEnum::CopyStmt(copy) => copy.relation.as_ref(),
-            _ => None,
+            tree => written(tree),
         };
         if let Some(range) = target {
             self.add_range(range, context, 0);
@@ -129,14 +126,7 @@ impl Mentions {
             // What a query of WITH changes is the whole statement's business.
             NodeEnum::CommonTableExpr(cte) => {
                 let query = cte.ctequery.as_ref().and_then(|query| query.node.as_ref());
-                let target = match query {
-                    Some(NodeEnum::InsertStmt(of)) => of.relation.as_ref(),
-                    Some(NodeEnum::UpdateStmt(of)) => of.relation.as_ref(),
-                    Some(NodeEnum::DeleteStmt(of)) => of.relation.as_ref(),
-                    Some(NodeEnum::MergeStmt(of)) => of.relation.as_ref(),
-                    _ => None,
-                };
-                if let Some(range) = target {
+                if let Some(range) = query.and_then(written) {
                     self.add_range(range, context, depth);
                 }
             }

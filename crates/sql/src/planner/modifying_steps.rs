@@ -24,7 +24,7 @@ use super::gather::{is_written_alike, row_text};
 use super::mentions;
 use super::names::is_system_column;
 use super::sql_text::{deparse, parse_expression};
-use super::syntax::string;
+use super::syntax::{string, written, written_in_with};
 use crate::catalog::{Catalog, Placement, Relation, RelationKind, Volatility, quote_identifier};
 use crate::closure::Reach;
 use crate::plan::{DataPlan, Plan, Planned, Step, Steps};
@@ -54,9 +54,8 @@ struct Change {
     alias: String,
     /// Which of its columns RETURNING names, if there is one.
     returned: Option<Vec<bool>>,
-    /// What RETURNING computes: PostgreSQL does so for each row, whether anybody reads it or not.
-    computed: Vec<Node>,
-    /// RETURNING: PostgreSQL asks for the rights that it needs if nobody reads it, too.
+    /// RETURNING: PostgreSQL computes it for each row, and asks for the rights that it needs, whether anybody reads it or
+    /// not.
     returning: Option<ReturningClause>,
 }
 
@@ -66,30 +65,20 @@ pub(super) type PlanPart<'a> =
 
 /// Whether a query of the statement's WITH changes data.
 pub(super) fn is_meant(tree: &NodeEnum) -> bool {
-    !targets(tree).is_empty()
+    targets(tree).next().is_some()
 }
 
 /// Whether a query of the statement's WITH changes what is not on node 1 alone.
 pub(super) fn changes_beyond_home(tree: &NodeEnum, context: &Context<'_>) -> bool {
-    targets(tree).into_iter().flatten().filter_map(|range| context.relation(range)).any(|target| {
+    targets(tree).filter_map(|range| context.relation(range)).any(|target| {
         let written = mentions::of_relation(target, context);
         written.distributed.is_some() || written.replicated.is_some()
     })
 }
 
 /// What the queries of the statement's WITH change that change data.
-fn targets(tree: &NodeEnum) -> Vec<Option<&RangeVar>> {
-    fn target(node: &Node) -> Option<Option<&RangeVar>> {
-        let Some(NodeEnum::CommonTableExpr(cte)) = &node.node else { return None };
-        match cte.ctequery.as_ref().and_then(|query| query.node.as_ref())? {
-            NodeEnum::InsertStmt(of) => Some(of.relation.as_ref()),
-            NodeEnum::UpdateStmt(of) => Some(of.relation.as_ref()),
-            NodeEnum::DeleteStmt(of) => Some(of.relation.as_ref()),
-            NodeEnum::MergeStmt(of) => Some(of.relation.as_ref()),
-            _ => None,
-        }
-    }
-    with_of(tree).into_iter().flat_map(|with| &with.ctes).filter_map(target).collect()
+fn targets(tree: &NodeEnum) -> impl Iterator<Item = &RangeVar> {
+    with_of(tree).into_iter().flat_map(|with| &with.ctes).filter_map(written_in_with)
 }
 
 /// Plans such a statement; `refusal`: what is said if its parts cannot be run one after the other.
@@ -105,7 +94,9 @@ pub(super) fn plan(
         return Err(refusal());
     }
     let mut main = tree.clone();
-    take_with(&mut main);
+    if let Some(with) = with_slot(&mut main) {
+        *with = None;
+    }
     let mut catalog = context.catalog.clone();
     let mut queries = Vec::new();
     for node in &with.ctes {
@@ -178,9 +169,12 @@ fn with_slot(tree: &mut NodeEnum) -> Option<&mut Option<WithClause>> {
     })
 }
 
-fn take_with(tree: &mut NodeEnum) {
-    if let Some(with) = with_slot(tree) {
-        *with = None;
+fn set_returning(tree: &mut NodeEnum, returning: Option<ReturningClause>) {
+    match tree {
+        NodeEnum::InsertStmt(of) => of.returning_clause = returning,
+        NodeEnum::UpdateStmt(of) => of.returning_clause = returning,
+        NodeEnum::DeleteStmt(of) => of.returning_clause = returning,
+        _ => (),
     }
 }
 
@@ -217,7 +211,7 @@ fn query(
         return Ok(None);
     }
     let alias = range.alias.as_ref().map_or(&range.relname, |alias| &alias.aliasname).clone();
-    let (mut returned, mut computed) = (None, Vec::new());
+    let mut returned = None;
     let whole = returning.clone();
     let mut replaced = cte.clone();
     if let Some(returning) = returning.as_ref().filter(|returning| !returning.exprs.is_empty()) {
@@ -226,13 +220,6 @@ fn query(
         if !of.are_of_its_rows(returning, columns) {
             return Ok(None);
         }
-        let is_column = |node: &Node| match &node.node {
-            Some(NodeEnum::ResTarget(target)) => target.val.as_deref().is_some_and(|value| {
-                matches!(value.node, Some(NodeEnum::ColumnRef(_) | NodeEnum::AConst(_)))
-            }),
-            _ => false,
-        };
-        computed = returning.exprs.iter().filter(|node| !is_column(node)).cloned().collect();
         let name = format!("returned_{}", before.len());
         let select = select_of(returning, &name, &alias)?;
         replaced.ctequery = Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(select)) }));
@@ -243,14 +230,9 @@ fn query(
         schema.insert(name, Arc::new(relation));
     }
     let mut tree = tree.clone();
-    match &mut tree {
-        NodeEnum::InsertStmt(of) => of.returning_clause = None,
-        NodeEnum::UpdateStmt(of) => of.returning_clause = None,
-        NodeEnum::DeleteStmt(of) => of.returning_clause = None,
-        _ => (),
-    }
+    set_returning(&mut tree, None);
     let target = target.clone();
-    let change = Some(Change { tree, target, alias, returned, computed, returning: whole });
+    let change = Some(Change { tree, target, alias, returned, returning: whole });
     Ok(Some(Query { cte: replaced, names, change }))
 }
 
@@ -465,15 +447,9 @@ impl Effects {
         let mentioned = mentions::of(tree, context);
         let reads = mentioned.relations.values().filter(is_real);
         let reads = reads.flat_map(|relation| code.with_children(relation.oid)).collect();
-        let (range, only_adds, only_removes) = match tree {
-            NodeEnum::InsertStmt(of) => {
-                (of.relation.as_ref(), of.on_conflict_clause.is_none(), false)
-            }
-            NodeEnum::UpdateStmt(of) => (of.relation.as_ref(), false, false),
-            NodeEnum::DeleteStmt(of) => (of.relation.as_ref(), false, true),
-            _ => (None, false, false),
-        };
-        let target = range.and_then(|range| context.relation(range));
+        let only_adds = matches!(tree, NodeEnum::InsertStmt(of) if of.on_conflict_clause.is_none());
+        let only_removes = matches!(tree, NodeEnum::DeleteStmt(_));
+        let target = written(tree).and_then(|range| context.relation(range));
         let mut is_unfit = target.is_some_and(|target| target.returned_by.is_some());
         let mut writes = BTreeSet::new();
         let mut open: Vec<u32> = target.map(|target| target.oid).into_iter().collect();
@@ -530,17 +506,14 @@ fn step(
     if let Some((change, is_needed)) = change {
         let returning = match is_needed {
             true => {
-                let exprs = [returned_rows(change)?].into_iter().chain(change.computed.clone());
+                let returning = change.returning.iter().flat_map(|returning| &returning.exprs);
+                let computed = returning.filter(|node| !is_column(node)).cloned();
+                let exprs = [returned_rows(change)?].into_iter().chain(computed);
                 Some(ReturningClause { exprs: exprs.collect(), ..Default::default() })
             }
             false => change.returning.clone(),
         };
-        match &mut tree {
-            NodeEnum::InsertStmt(of) => of.returning_clause = returning,
-            NodeEnum::UpdateStmt(of) => of.returning_clause = returning,
-            NodeEnum::DeleteStmt(of) => of.returning_clause = returning,
-            _ => return Ok(None),
-        }
+        set_returning(&mut tree, returning);
     }
     let text = deparse(&tree)?;
     let Some(statement) = crate::statement::parse(&text)?.pop() else { return Ok(None) };
@@ -560,6 +533,16 @@ fn step(
     );
     let step = Step { text, planned: Box::new(planned), returns };
     Ok((is_seen && is_of_rows && step.planned.session_names.is_empty()).then_some(step))
+}
+
+/// Whether there is nothing to compute for an output.
+fn is_column(node: &Node) -> bool {
+    match &node.node {
+        Some(NodeEnum::ResTarget(target)) => target.val.as_deref().is_some_and(|value| {
+            matches!(value.node, Some(NodeEnum::ColumnRef(_) | NodeEnum::AConst(_)))
+        }),
+        _ => false,
+    }
 }
 
 /// The target's rows as text, as rows that are gathered travel, for RETURNING.

@@ -11,7 +11,7 @@ use std::slice;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, ObjectType, RangeVar};
 
-use super::syntax::string;
+use super::syntax::{string, written};
 use crate::catalog::{CARRIERS, OUTPUT_FUNCTIONS};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -137,13 +137,7 @@ fn calls(tree: &NodeEnum) -> bool {
 
 /// Rows, by the statement or by one within it.
 fn writes_rows(tree: &NodeEnum) -> bool {
-    let target = match tree {
-        NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
-        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
-        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
-        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
-        _ => None,
-    };
+    let target = written(tree);
     let within = match tree {
         NodeEnum::ExplainStmt(explain) => explain.query.as_deref(),
         NodeEnum::PrepareStmt(prepare) => prepare.query.as_deref(),

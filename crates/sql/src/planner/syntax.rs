@@ -5,11 +5,49 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    self, AlterTableStmt, AlterTableType, ColumnDef, ColumnRef, DefElem, FuncCall, Node,
+    self, AlterTableStmt, AlterTableType, ColumnDef, ColumnRef, DefElem, FuncCall, Node, RangeVar,
     SelectStmt, a_const,
 };
 
 use crate::walk;
+
+/// Whether a node of this kind is in the tree.
+pub(super) fn contains(tree: &NodeEnum, is_it: &dyn Fn(&NodeEnum) -> bool) -> bool {
+    let mut found = is_it(tree);
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(|child| contains(child, is_it));
+    });
+    found
+}
+
+/// Whether it is a subquery in an expression.
+pub(super) fn is_subquery(tree: &NodeEnum) -> bool {
+    matches!(tree, NodeEnum::SubLink(_))
+}
+
+/// Whether a subquery is in the expression.
+pub(super) fn has_subquery(node: &Node) -> bool {
+    node.node.as_ref().is_some_and(|tree| contains(tree, &is_subquery))
+}
+
+/// Whose rows an INSERT, UPDATE, DELETE or MERGE changes; `None`: it is another statement.
+pub(super) fn written(tree: &NodeEnum) -> Option<&RangeVar> {
+    match tree {
+        NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
+        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
+        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
+        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
+        _ => None,
+    }
+}
+
+/// The same of a query of WITH.
+pub(super) fn written_in_with(node: &Node) -> Option<&RangeVar> {
+    match &node.node {
+        Some(NodeEnum::CommonTableExpr(cte)) => written(cte.ctequery.as_ref()?.node.as_ref()?),
+        _ => None,
+    }
+}
 
 /// The name that an expression is nothing but.
 pub(super) fn bare_name(node: &Node) -> Option<&str> {

@@ -21,10 +21,10 @@ use crate::planner::built_in_types::may_be_time;
 use crate::planner::context::Context;
 use crate::planner::current_time::{has_time_of_making, names_current_time, says_now};
 use crate::planner::determinism::expression_obstacle;
-use crate::planner::functions::{is_built_in, may_be_hidden, volatility};
+use crate::planner::functions::{means_built_in, volatility};
 use crate::planner::gaps::{cut, expression, gap_of_time, refuse_marked};
 use crate::planner::sql_text::{deparse, deparse_expression, parse_expression};
-use crate::planner::syntax::{column_makes_sequence, name_of, string};
+use crate::planner::syntax::{column_makes_sequence, contains, name_of, string};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -241,9 +241,7 @@ fn is_of_chance(value: &Node, context: &Context<'_>) -> bool {
     let here = match of {
         NodeEnum::FuncCall(call) => {
             let (schema, name) = name_of(call);
-            let is_plain = is_built_in(schema, name, context)
-                && (schema.is_some() || !may_be_hidden(name, context));
-            (OF_CHANCE.contains(&name) && is_plain)
+            (OF_CHANCE.contains(&name) && means_built_in(schema, name, context))
                 || context
                     .catalog
                     .function(context.scope, schema, name)
@@ -261,9 +259,7 @@ fn is_of_chance(value: &Node, context: &Context<'_>) -> bool {
 fn sequence<'v>(value: &'v Node, context: &Context<'_>) -> Option<&'v str> {
     let of_call = |call: &'v FuncCall| {
         let (schema, name) = name_of(call);
-        let is_nextval = name == "nextval"
-            && is_built_in(schema, name, context)
-            && (schema.is_some() || !may_be_hidden(name, context));
+        let is_nextval = name == "nextval" && means_built_in(schema, name, context);
         let [argument] = &call.args[..] else { return None };
         let text = match &argument.node {
             Some(NodeEnum::TypeCast(cast)) => cast
@@ -299,10 +295,9 @@ pub(super) fn draws_of_others(column: &ColumnDef) -> bool {
 
 /// Whether it draws from a sequence.
 fn draws(value: &Node) -> bool {
-    let Some(of) = &value.node else { return false };
-    let mut found = matches!(of, NodeEnum::FuncCall(call) if name_of(call).1 == "nextval");
-    walk::read::children(of, &mut |child| found = found || draws(child));
-    found
+    let is_draw =
+        |of: &NodeEnum| matches!(of, NodeEnum::FuncCall(call) if name_of(call).1 == "nextval");
+    value.node.as_ref().is_some_and(|of| contains(of, &is_draw))
 }
 
 /// What the executor does for these values beyond running the statement; `values`: of each command, in order.

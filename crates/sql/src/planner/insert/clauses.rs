@@ -10,10 +10,9 @@ use crate::planner::context::Context;
 use crate::planner::defaults::{Evaluation, needs_one_place, reads_time};
 use crate::planner::determinism::{expression_obstacle, is_fixed};
 use crate::planner::mentions;
-use crate::planner::syntax::says_default;
+use crate::planner::syntax::{contains, has_subquery, is_subquery, says_default};
 use crate::planner::time_gaps::TimeGaps;
 use crate::refusal::Refusal;
-use crate::walk;
 
 /// RETURNING is present.
 pub(super) fn returns_rows(insert: &InsertStmt) -> bool {
@@ -67,7 +66,7 @@ pub(super) fn obstacle(insert: &InsertStmt, context: &Context<'_>) -> Option<Str
             return Some(refusal.message);
         }
         expression_obstacle(&frozen, context).or_else(|| {
-            let reads = frozen.node.as_ref().is_some_and(has_subquery);
+            let reads = has_subquery(&frozen);
             reads.then(|| "a subquery is in ON CONFLICT or RETURNING".to_owned())
         })
     })
@@ -122,7 +121,7 @@ fn check_reads(
         "They call a function that only one place in the cluster can answer."
     } else if mentioned.distributed.is_some() || mentioned.temporary.is_some() {
         "They read a table that not every node has whole."
-    } else if insert.with_clause.is_some() && has_subquery(tree) {
+    } else if insert.with_clause.is_some() && contains(tree, &is_subquery) {
         "They may read a query of WITH, which is run before the rows are placed."
     } else {
         return Ok(());
@@ -145,17 +144,6 @@ fn check_is_everywhere(expression: &Node, context: &Context<'_>) -> Result<(), R
             "Replicate the table (tutti_replicate('{home}')), or read it in a statement of its own."
         ),
     ))
-}
-
-fn has_subquery(tree: &NodeEnum) -> bool {
-    if matches!(tree, NodeEnum::SubLink(_)) {
-        return true;
-    }
-    let mut found = false;
-    walk::read::children(tree, &mut |child| {
-        found |= child.node.as_ref().is_some_and(has_subquery);
-    });
-    found
 }
 
 /// `SET column = DEFAULT` is evaluated by the node that has the row.

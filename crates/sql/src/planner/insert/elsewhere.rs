@@ -13,6 +13,7 @@ use crate::plan::{Access, DataPlan, NodeChoice, Planned, RunOn};
 use crate::planner::context::Context;
 use crate::planner::modifying_with::modifying;
 use crate::planner::sql_text::deparse;
+use crate::planner::syntax::written_in_with;
 use crate::planner::views::analyse;
 use crate::planner::{mentions, query, replicas};
 use crate::refusal::Refusal;
@@ -27,23 +28,13 @@ pub(super) fn plan_changing_with(
     insert: &InsertStmt,
     context: &Context<'_>,
 ) -> Result<Option<Planned>, Refusal> {
-    let mut targets = Vec::new();
-    for cte in insert.with_clause.iter().flat_map(|with| &with.ctes) {
-        let Some(NodeEnum::CommonTableExpr(cte)) = &cte.node else { continue };
-        match cte.ctequery.as_ref().and_then(|query| query.node.as_ref()) {
-            Some(NodeEnum::InsertStmt(inner)) => targets.push(inner.relation.clone()),
-            Some(NodeEnum::UpdateStmt(inner)) => targets.push(inner.relation.clone()),
-            Some(NodeEnum::DeleteStmt(inner)) => targets.push(inner.relation.clone()),
-            Some(NodeEnum::MergeStmt(inner)) => targets.push(inner.relation.clone()),
-            _ => {}
-        }
-    }
+    let queries = insert.with_clause.iter().flat_map(|with| &with.ctes);
+    let mut targets: Vec<_> = queries.filter_map(written_in_with).collect();
     if targets.is_empty() {
         return Ok(None);
     }
-    targets.push(insert.relation.clone());
+    targets.extend(&insert.relation);
     let mentioned = mentions::of(&whole(insert), context);
-    let targets: Vec<_> = targets.into_iter().flatten().collect();
     let all_home = targets.iter().all(|range| {
         let Some(relation) = context.relation(range) else { return true };
         let of = mentions::of_relation(relation, context);

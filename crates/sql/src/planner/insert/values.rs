@@ -18,9 +18,9 @@ use crate::planner::defaults::{needs_one_place, reads_time};
 use crate::planner::determinism::is_fixed;
 use crate::planner::filters::value;
 use crate::planner::pins::{Landing, bucket_of_stored_literal, landing, pin};
+use crate::planner::syntax::has_subquery;
 use crate::refusal::Refusal;
 use crate::statement::tokens::{Lexeme, list, scan, with_depth};
-use crate::walk;
 
 /// The plan that sends rows as written; `None` if something has to be evaluated first.
 pub(super) fn plan(
@@ -87,17 +87,6 @@ fn as_written(rows: &[&[Node]], inserting: &Inserting<'_>) -> bool {
                 && (!replicated || is_fixed(value, context))
         })
     })
-}
-
-/// A subquery may read what the row's node does not have.
-fn has_subquery(node: &Node) -> bool {
-    let Some(node) = &node.node else { return false };
-    if matches!(node, NodeEnum::SubLink(_)) {
-        return true;
-    }
-    let mut found = false;
-    walk::read::children(node, &mut |child| found |= has_subquery(child));
-    found
 }
 
 /// Whether a value of some row, or what is done with rows, depends on the current time, which one statement has one of.

@@ -17,7 +17,7 @@ use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quot
 use crate::closure::{FIRES_EVENTS, Reach, Search, Writing};
 use crate::code::{Attached, AttachedKind, events};
 use crate::planner::context::Context;
-use crate::planner::syntax::{has_into, option, option_text, say_default};
+use crate::planner::syntax::{has_into, option, option_text, say_default, written};
 use crate::refusal::Refusal;
 use crate::statement::{Statement, holds};
 use crate::walk;
@@ -84,12 +84,8 @@ pub(crate) fn calls_of(
 
 fn add_rows(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
     let written = match tree {
-        NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
-        NodeEnum::UpdateStmt(update) => update.relation.as_ref(),
-        NodeEnum::DeleteStmt(delete) => delete.relation.as_ref(),
-        NodeEnum::MergeStmt(merge) => merge.relation.as_ref(),
         NodeEnum::CopyStmt(copy) => copy.relation.as_ref().filter(|_| copy.is_from),
-        _ => None,
+        tree => written(tree),
     };
     if let Some(relation) = written.and_then(|range| context.relation(range)) {
         search.write(relation, events::ALL);
