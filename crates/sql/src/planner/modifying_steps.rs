@@ -377,7 +377,7 @@ fn is_none(condition: &Node, name: &str) -> bool {
     else {
         return false;
     };
-    let plain = parse_select("SELECT FROM t").map(|plain| {
+    let plain = parse_select("SELECT").map(|plain| {
         let (from_clause, target_list) = (select.from_clause.clone(), select.target_list.clone());
         SelectStmt { from_clause, target_list, ..*plain }
     });
