@@ -15,6 +15,10 @@ SELECT count(*), count(DISTINCT (today, local, words)), bool_and(words = 'since 
 SELECT column_name, data_type, is_nullable, column_default FROM information_schema.columns WHERE table_name = 't' AND column_name <> 'moment' ORDER BY ordinal_position;
 INSERT INTO t (a) VALUES (31);
 SELECT count(*), count(DISTINCT at), count(DISTINCT words) FROM t;
+-- A name for which each node has another number.
+ALTER TABLE t ADD COLUMN number oid DEFAULT 't'::regclass::oid, ADD COLUMN name text DEFAULT 'is ' || 't'::regclass;
+SELECT count(*), count(DISTINCT number), count(DISTINCT name) FROM t;
+ALTER TABLE t DROP COLUMN number, DROP COLUMN name;
 -- The transaction's time, as it sees it.
 BEGIN;
 ALTER TABLE t ADD COLUMN begun timestamptz DEFAULT now(), ADD COLUMN later timestamptz DEFAULT now() + interval '1 day' CHECK (later > '2020-01-01');

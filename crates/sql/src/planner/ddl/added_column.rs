@@ -161,7 +161,11 @@ fn given(
         // (An expression that is immutable has no obstacle that another node's rows would show.)
         Placement::Replicated if differs && is_once => Ok(Values::Once),
         Placement::Hash { .. } | Placement::RoundRobin
-            if is_once && (is_now || volatility(value, context) == Volatility::Stable) =>
+            if is_once
+                && (is_now
+                    // As a name that is cast to the number that a node has for it.
+                    || (differs && !says_now(value))
+                    || volatility(value, context) == Volatility::Stable) =>
         {
             Ok(Values::Once)
         }
