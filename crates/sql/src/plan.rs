@@ -26,7 +26,7 @@ pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{
     Brought, ByKey, Collect, CollectFrom, ComputedFirst, FirstRows, Gather, Indexed, Partial,
-    Piece, RowLocks, RunOn, ScalarSubquery, Template,
+    Piece, Reduced, RowLocks, RunOn, ScalarSubquery, Template,
 };
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;

@@ -56,7 +56,7 @@ fn the_small_table_travels() -> Result<()> {
         // All but one row are left out where they are.
         (
             "SELECT s.name, count(*) FROM big b JOIN small s ON s.id = b.s WHERE b.id < 2 GROUP BY s.name",
-            "Chosen by its rows: bring big to every node",
+            "Chosen by its rows: bring big to the node that each belongs to",
         ),
     ] {
         let lines = client.query(&format!("EXPLAIN {sql}"))?;

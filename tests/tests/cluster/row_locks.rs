@@ -253,3 +253,48 @@ fn who_locks_in_order_meets_no_deadlock() -> Result<()> {
     ensure!(sum == (JOBS + 4 * TIMES * 40).to_string(), "{sum}");
     Ok(())
 }
+
+/// How many backends wait for a lock, on all nodes.
+fn waiting(cluster: &TestCluster) -> Result<u32> {
+    const WAITING: &str = "SELECT count(*) FROM pg_locks WHERE NOT granted";
+    let counts = cluster
+        .nodes()
+        .into_iter()
+        .map(|node| Ok(Client::connect(&node)?.value(WAITING)?.parse::<u32>()?));
+    counts.sum()
+}
+
+/// Without a primary key, too: what a row was when its place was found counts, as on one server.
+#[test]
+fn a_row_that_changes_while_it_is_waited_for_keeps_its_place() -> Result<()> {
+    let cluster = TestCluster::start(2)?;
+    let mut other = Client::connect(&cluster.endpoint())?;
+    for (table, placement) in [("spread", "HASH (k)"), ("dealt", "ROUND ROBIN")] {
+        other.query(&format!(
+            "CREATE TABLE {table} (k int, v int, word text) DISTRIBUTE BY {placement};
+             INSERT INTO {table} SELECT k, k, 'w' FROM generate_series(1, 12) k"
+        ))?;
+        other.query("BEGIN")?;
+        other.query(&format!("UPDATE {table} SET v = v + 100 WHERE k <= 4"))?;
+        let found = thread::scope(|scope| -> Result<Vec<i32>> {
+            let endpoint = cluster.endpoint();
+            let waiter = scope.spawn(move || {
+                let mut session = Client::connect(&endpoint)?;
+                session.query("BEGIN")?;
+                let sql =
+                    format!("SELECT k FROM {table} t WHERE v > 0 ORDER BY v, k LIMIT 3 FOR UPDATE");
+                let found = ids(&mut session, &sql)?;
+                session.query("COMMIT")?;
+                Ok::<_, anyhow::Error>(found)
+            });
+            while waiting(&cluster)? == 0 {
+                ensure!(!waiter.is_finished(), "nobody was waited for");
+                thread::sleep(Duration::from_millis(20));
+            }
+            other.query("COMMIT")?;
+            waiter.join().expect("it does not panic")
+        })?;
+        ensure!(found == [1, 2, 3], "{table}: {found:?}");
+    }
+    Ok(())
+}

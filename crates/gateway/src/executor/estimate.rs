@@ -14,19 +14,67 @@ use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::Call;
 
-/// How many rows a SELECT gives, by its text.
+/// How many rows a SELECT gives on all nodes together, by its text.
 pub(super) type Rows = BTreeMap<String, f64>;
 
+/// More ways to collect fewer rows than this are not asked about.
+const REDUCED_MAX: usize = 16;
+
+/// The way that is taken, with how many rows each of its collects is expected to give; nothing where that is not known.
+pub(super) struct Way<'g> {
+    /// `None`: all rows are brought to one node.
+    pub(super) brought: Option<&'g Brought>,
+    /// Of the collects of that way.
+    pub(super) sizes: Option<Vec<Sizes>>,
+}
+
+impl Way<'_> {
+    /// All rows to one node.
+    pub(super) fn gathering() -> Self {
+        Self { brought: None, sizes: None }
+    }
+}
+
+/// How many rows a collect is expected to give.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sizes {
+    /// Of all that the statement may need.
+    pub(super) own: f64,
+    /// For each of [`Collect::reduced`], where it was asked.
+    pub(super) reduced: Vec<Option<f64>>,
+}
+
+impl Sizes {
+    /// By the way that gives the fewest.
+    pub(super) fn least(&self) -> f64 {
+        self.reduced.iter().flatten().copied().fold(self.own, f64::min)
+    }
+}
+
+/// The sizes of these collects; empty where they are not known.
+pub(super) fn sizes(collects: &[Collect], rows: &Rows, nodes: usize) -> Vec<Sizes> {
+    let of = |collect: &Collect| {
+        let own = *rows.get(&collect.select.to_string())?;
+        let reduced = collect.reduced.iter().map(|reduced| {
+            // Node 1 knows its own rows of the other table alone.
+            let expected = rows.get(&reduced.expected.to_string())? * nodes as f64;
+            Some(expected.min(own))
+        });
+        Some(Sizes { own, reduced: reduced.collect() })
+    };
+    collects.iter().map(of).collect::<Option<_>>().unwrap_or_default()
+}
+
 impl Executor<'_> {
-    /// The way that moves the fewest rows, if it is not to bring all of them to one node; also where it is not known how
-    /// many these are.
+    /// The way that moves the fewest rows: that of bringing all of them to one node also where it is not known how many
+    /// these are.
     pub(super) async fn least_moving<'g>(
         &mut self,
         gather: &'g Gather,
         call: &Call,
-    ) -> Result<Option<&'g Brought>, Failure> {
+    ) -> Result<Way<'g>, Failure> {
         if gather.brought.is_empty() {
-            return Ok(None);
+            return Ok(Way::gathering());
         }
         if self.tx.registry.cluster.config.switches.any_way {
             // One of them, or none, or that which would be taken.
@@ -35,31 +83,48 @@ impl Executor<'_> {
             let drawn =
                 statement.bytes().fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % choices);
             match gather.brought.get(drawn) {
-                Some(way) => return Ok(Some(way)),
-                None if drawn == gather.brought.len() => return Ok(None),
+                Some(way) => return Ok(Way { brought: Some(way), sizes: None }),
+                None if drawn == gather.brought.len() => return Ok(Way::gathering()),
                 None => (),
             }
         }
-        let rows = self.estimate(gather, call).await?;
+        let of_ways = gather.brought.iter().flat_map(Brought::collects);
+        let rows = self.expected_rows(gather.collects.iter().chain(of_ways), call).await?;
         let nodes = self.tx.catalog.nodes.len();
         // To the gateway, and from there to the node that answers.
-        let Some(all) = moved(&gather.collects, 1, &rows) else { return Ok(None) };
+        let of_gather = sizes(&gather.collects, &rows, nodes);
+        let Some(all) = moved(&gather.collects, &of_gather, 1) else {
+            return Ok(Way::gathering());
+        };
         let ways = gather.brought.iter().filter_map(|way| {
-            let moved = moved(way.collects(), nodes, &rows)?;
-            (moved < all).then_some((moved, way))
+            let sizes = sizes(way.collects(), &rows, nodes);
+            let moved = moved(way.collects(), &sizes, nodes)?;
+            (moved < all).then_some((moved, Way { brought: Some(way), sizes: Some(sizes) }))
         });
-        Ok(ways.min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, way)| way))
+        let least = ways.min_by(|one, other| one.0.total_cmp(&other.0));
+        let gathering = Way { brought: None, sizes: Some(of_gather) };
+        Ok(least.map_or(gathering, |(_, way)| way))
     }
 
     /// How many rows node 1 expects each collecting SELECT to give, on all nodes together. Empty where it does not say.
-    async fn estimate(&mut self, gather: &Gather, call: &Call) -> Result<Rows, Failure> {
-        let of_ways = gather.brought.iter().flat_map(Brought::collects);
-        let collects: Vec<_> = gather.collects.iter().chain(of_ways).collect();
-        let times = self.times_for(collects.iter().map(|collect| &collect.select)).await?;
+    pub(super) async fn expected_rows(
+        &mut self,
+        collects: impl IntoIterator<Item = &Collect> + Clone,
+        call: &Call,
+    ) -> Result<Rows, Failure> {
+        let own = collects.clone().into_iter().map(|collect| (&collect.select, collect));
+        let reduced = collects.into_iter().flat_map(|collect| {
+            collect.reduced.iter().map(move |reduced| (&reduced.expected, collect))
+        });
+        let selects: Vec<_> = own.chain(reduced.take(REDUCED_MAX)).collect();
+        let times = self.times_for(selects.iter().map(|(select, _)| *select)).await?;
         let mut asked: BTreeMap<String, (&Collect, String)> = BTreeMap::new();
-        for collect in collects {
-            let select = fill_template(&collect.select, call, &times);
-            asked.entry(key(collect)).or_insert((collect, select));
+        for (select, collect) in selects {
+            let sql = fill_template(select, call, &times);
+            // Of rows that a step has returned nobody asks.
+            if !matches!(collect.from, CollectFrom::Returned(_)) {
+                asked.entry(select.to_string()).or_insert((collect, sql));
+            }
         }
         let name = |index: usize| format!("tutti_c{index}");
         let ctes = asked
@@ -89,15 +154,13 @@ impl Executor<'_> {
     }
 }
 
-fn key(collect: &Collect) -> String {
-    collect.select.to_string()
-}
-
-/// How many rows travel if these are collected and sent to so many nodes.
-fn moved(collects: &[Collect], to: usize, rows: &Rows) -> Option<f64> {
-    let rows = collects.iter().map(|collect| rows.get(&key(collect)).copied());
-    let all: f64 = rows.sum::<Option<f64>>()?;
-    Some(all * (1 + to) as f64)
+/// How many rows travel if these are collected and sent to so many nodes, but for those of which each goes to one.
+fn moved(collects: &[Collect], sizes: &[Sizes], to: usize) -> Option<f64> {
+    let of = |(collect, sizes): (&Collect, &Sizes)| {
+        let to = if collect.route.is_some() { 1 } else { to };
+        sizes.least() * (1 + to) as f64
+    };
+    (collects.len() == sizes.len()).then(|| collects.iter().zip(sizes).map(of).sum())
 }
 
 /// What EXPLAIN says behind the name of a CTE: `CTE name`, then `->  Seq Scan on t  (cost=0.00..1.00 rows=1 width=32)`.

@@ -14,6 +14,7 @@ use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
+use crate::executor::estimate::{Sizes, Way};
 use crate::executor::gather::fill_template;
 use crate::plans::request::{Call, Done};
 use crate::transaction::settings::is_own_setting;
@@ -171,15 +172,20 @@ impl Executor<'_> {
                 .push(format!("Chosen, if these are numbers or times: first {}", texts.join("; ")));
             return Ok(());
         }
-        let brought = match &gather.partial {
-            Some(_) => None,
+        let way = match &gather.partial {
+            Some(_) => Way::gathering(),
             None => self.least_moving(gather, call).await?,
         };
-        if let Some(way) = brought {
-            let tables: Vec<_> =
-                way.collects().iter().map(|it| it.relation.name.as_str()).collect();
-            lines.push(format!("Chosen by its rows: bring {} to every node", tables.join(", ")));
-            return self.explain_each(way.collects(), prefix, call, lines).await;
+        if let Some(brought) = way.brought {
+            for collect in brought.collects() {
+                let where_to = match collect.route {
+                    Some(_) => "the node that each belongs to",
+                    None => "every node",
+                };
+                let name = &collect.relation.name;
+                lines.push(format!("Chosen by its rows: bring {name} to {where_to}"));
+            }
+            return self.explain_each(brought.collects(), way.sizes, prefix, call, lines).await;
         }
         if let Some(partial) = &gather.partial {
             lines.push("Parts of every node, here n1:".to_owned());
@@ -188,17 +194,19 @@ impl Executor<'_> {
             lines.extend(indented(self.ask_explain(NodeId::HOME, Access::Read, &sql, call).await?));
             return Ok(());
         }
-        self.explain_each(&gather.collects, prefix, call, lines).await
+        self.explain_each(&gather.collects, way.sizes, prefix, call, lines).await
     }
 
     async fn explain_each(
         &mut self,
         collects: &[Collect],
+        sizes: Option<Vec<Sizes>>,
         prefix: &str,
         call: &Call,
         lines: &mut Vec<String>,
     ) -> Result<(), Failure> {
-        for collect in collects {
+        for (index, way) in self.rounds_of(collects, sizes, call).await?.into_iter().flatten() {
+            let collect = &collects[index];
             let (node, on) = match &collect.from {
                 CollectFrom::AllNodes => (NodeId::HOME, "on every node, here n1".to_owned()),
                 CollectFrom::One(choice) => {
@@ -207,9 +215,20 @@ impl Executor<'_> {
                 }
                 CollectFrom::Returned(_) => continue,
             };
-            lines.push(format!("Collect {} {on}:", collect.relation.name));
-            let times = self.times_for([&collect.select]).await?;
-            let sql = format!("{prefix}{}", fill_template(&collect.select, call, &times));
+            let name = &collect.relation.name;
+            let select = match way.map(|way| &collect.reduced[way]) {
+                None => {
+                    lines.push(format!("Collect {name} {on}:"));
+                    &collect.select
+                }
+                Some(reduced) => {
+                    let by = &collects[reduced.by].relation.name;
+                    lines.push(format!("Then collect {name}, what matches {by}, {on}, in place:"));
+                    &reduced.expected
+                }
+            };
+            let times = self.times_for([select]).await?;
+            let sql = format!("{prefix}{}", fill_template(select, call, &times));
             lines.extend(indented(self.ask_explain(node, Access::Read, &sql, call).await?));
         }
         Ok(())

@@ -23,8 +23,7 @@ use std::time::Duration;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::frontend::{
-    Arguments, Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse,
-    put_sync,
+    Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse, put_sync,
 };
 
 use crate::client::failure::Failure;
@@ -201,12 +200,11 @@ impl Executor<'_> {
         call: &Call,
         half_way: &mut BTreeSet<NodeId>,
     ) -> Result<(), Failure> {
-        let (types, arguments) = call.parts(issued_by);
         for (node, text) in texts {
             let link = self.tx.links.at(node);
             link.begin();
             half_way.insert(*node);
-            let types = link.types_here(&types);
+            let types = link.types_here(&call.parts(issued_by, *node).0);
             let out = link.connection().outgoing();
             put_parse(out, "", text, &types);
             put_flush(out);
@@ -216,7 +214,7 @@ impl Executor<'_> {
         let mut good = self.await_all(&mut nodes.clone(), b'1').await?;
         if access == Access::Write && good {
             // Table locks are waited for outside the room.
-            self.bind_all(&nodes, &arguments).await?;
+            self.bind_all(&nodes, issued_by, call).await?;
             good = self.await_all(&mut nodes.clone(), b'2').await?;
         }
         let registry = self.tx.registry.clone();
@@ -231,7 +229,7 @@ impl Executor<'_> {
             }
             let entering = registry.cluster.enter_snapshot_room(&nodes);
             let inside = self.tx.unless_cancelled(entering).await??;
-            self.bind_all(&nodes, &arguments).await?;
+            self.bind_all(&nodes, issued_by, call).await?;
             bound = true;
             let mut unbound = nodes.clone();
             let answered = self.await_all(&mut unbound, b'2');
@@ -269,11 +267,16 @@ impl Executor<'_> {
         }
     }
 
-    async fn bind_all(&mut self, nodes: &[NodeId], arguments: &Arguments) -> Result<(), Failure> {
+    async fn bind_all(
+        &mut self,
+        nodes: &[NodeId],
+        issued_by: IssuedBy,
+        call: &Call,
+    ) -> Result<(), Failure> {
         for node in nodes {
             let link = self.tx.links.at(node);
             let out = link.connection().outgoing();
-            put_bind(out, "", "", arguments);
+            put_bind(out, "", "", &call.parts(issued_by, *node).1);
             put_flush(out);
             link.connection().flush().await?;
         }

@@ -1,7 +1,6 @@
 //! Bringing rows of several nodes to one.
 //!
-//! Owns: running the collecting selects (one statement per node, so that a node's tables are read
-//! in one snapshot), and passing the rows to the final statement, as parameters.
+//! Owns: passing collected rows to the final statement, as parameters.
 //! Never: looks into a client's row; of what nodes have aggregated it reads the types, for only some may travel.
 
 use std::collections::BTreeMap;
@@ -10,14 +9,14 @@ use bytes::Bytes;
 use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{
-    Access, Brought, Collect, CollectFrom, Gather, Indexed, Partial, Piece, RunOn, Template,
-};
+use tutti_sql::plan::{Access, Brought, Collect, Gather, Indexed, Partial, Piece, RunOn, Template};
 use tutti_sql::planner::{is_read_alike, refuse_types};
 use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
+use super::collect::Collected;
+use super::estimate::{Sizes, Way};
 use super::fan_out::{Answers, SnapshotNeed};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -90,28 +89,29 @@ impl Executor<'_> {
     /// Brings together what the way that is taken asks for.
     async fn fill_way(&mut self, gather: &Gather, call: &Call) -> Result<Filled, Failure> {
         let way = match &gather.partial {
-            Some(_) => None,
+            Some(_) => Way::gathering(),
             None => self.least_moving(gather, call).await?,
         };
-        if let Some(Brought::Rows { collects, statement }) = way
+        if let Some(Brought::Rows { collects, statement }) = way.brought
             && call.can_carry(collects.len())
         {
             let times = self.times_for(templates(collects, [statement])).await?;
-            let rows = self.collect(collects, &times, call).await?;
+            let rows = self.collect(collects, way.sizes, &times, call).await?;
             let text = fill_template(statement, call, &times);
-            let call = call.carrying(Rows::Everywhere(rows), self.travelling_bytes_max())?;
+            let call = call.carrying(self.rows_of(&rows), self.travelling_bytes_max())?;
             return Ok(Filled::OnEach(text, call));
         }
-        let partial = match way {
-            Some(Brought::Parts(partial)) => Some(partial),
-            _ => gather.partial.as_ref(),
+        let (partial, of_partial, of_gather) = match way.brought {
+            Some(Brought::Parts(partial)) => (Some(partial), way.sizes, None),
+            Some(Brought::Rows { .. }) => (None, None, None),
+            None => (gather.partial.as_ref(), None, way.sizes),
         };
         if let Some(partial) = partial
-            && let Some((text, call)) = self.fill_partial(partial, call).await?
+            && let Some((text, call)) = self.fill_partial(partial, of_partial, call).await?
         {
             return Ok(Filled::Finally(text, call));
         }
-        let (text, call) = self.fill(gather, call).await?;
+        let (text, call) = self.fill_sized(gather, of_gather, call).await?;
         Ok(Filled::Finally(text, call))
     }
 
@@ -121,13 +121,25 @@ impl Executor<'_> {
         gather: &Gather,
         call: &Call,
     ) -> Result<(String, Call), Failure> {
+        self.fill_sized(gather, None, call).await
+    }
+
+    /// The same where it is known how many rows each collect is expected to give.
+    async fn fill_sized(
+        &mut self,
+        gather: &Gather,
+        sizes: Option<Vec<Sizes>>,
+        call: &Call,
+    ) -> Result<(String, Call), Failure> {
         let writes_on_several =
             gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_));
         if writes_on_several || gather.locks_rows() {
             self.need_transaction();
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
-        let collected = self.collect(&gather.collects, &times, call).await?;
+        let collected = self.collect(&gather.collects, sizes, &times, call).await?;
+        let collected = collected.into_iter().map(Collected::into_same);
+        let collected = collected.collect::<Result<Vec<_>, _>>()?;
         if let (Some(indexed), RunOn::One(choice)) = (&gather.indexed, &gather.run_on)
             && self.tx.transaction.is_of_one_read
             && self.are_worth_tables(&collected)
@@ -197,6 +209,7 @@ impl Executor<'_> {
     async fn fill_partial(
         &mut self,
         partial: &Partial,
+        sizes: Option<Vec<Sizes>>,
         call: &Call,
     ) -> Result<Option<(String, Call)>, Failure> {
         let (width, brought) = (partial.expected.len(), partial.collects.len());
@@ -214,8 +227,8 @@ impl Executor<'_> {
         let said = match brought {
             0 => self.internal_rows_of_each(&texts, Access::Read, call).await?,
             _ => {
-                let rows = self.collect(&partial.collects, &times, call).await?;
-                let call = call.carrying(Rows::Everywhere(rows), bytes_max)?;
+                let rows = self.collect(&partial.collects, sizes, &times, call).await?;
+                let call = call.carrying(self.rows_of(&rows), bytes_max)?;
                 self.internal_rows_of_each(&texts, Access::Read, &call).await?
             }
         };
@@ -313,93 +326,11 @@ impl Executor<'_> {
         Ok(times)
     }
 
-    /// One array per collect, in order.
-    async fn collect(
-        &mut self,
-        collects: &[Collect],
-        times: &Times,
-        call: &Call,
-    ) -> Result<Vec<Bytes>, Failure> {
-        if let [collect] = collects
-            && let Some(first) = collect.locks.as_ref().and_then(|locks| locks.first.as_ref())
-            && (!first.is_all || first.by_key.is_some())
-        {
-            return Ok(vec![self.lock_first(collect, first, times, call).await?]);
-        }
-        let locks = collects.iter().any(|collect| collect.locks.is_some());
-        let access = if locks { Access::Write } else { Access::Read };
-        let mut wanted: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
-        for (index, collect) in collects.iter().enumerate() {
-            let chosen = match &collect.from {
-                CollectFrom::AllNodes => None,
-                CollectFrom::One(choice) => self.choose(choice, call),
-                CollectFrom::Returned(_) => continue,
-            };
-            let nodes = chosen.map_or_else(|| self.tx.catalog.nodes.clone(), |node| vec![node]);
-            for node in nodes {
-                wanted.entry(node).or_default().push(index);
-            }
-        }
-        let texts: Vec<(NodeId, String)> = wanted
-            .iter()
-            .map(|(node, indexes)| {
-                let selects: Vec<_> = indexes
-                    .iter()
-                    .map(|index| {
-                        let select = fill_template(&collects[*index].select, call, times);
-                        format!("SELECT {index}, tutti_r FROM ({select}) AS tutti_q(tutti_r)")
-                    })
-                    .collect();
-                (*node, selects.join(" UNION ALL "))
-            })
-            .collect();
-        let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
-        self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
-        if !texts.is_empty() {
-            self.send_to_many(&texts, access, SnapshotNeed::Rows, IssuedBy::Gateway, call).await?;
-        }
-        let mut arrays: Vec<_> = collects.iter().map(|_| ArrayText::default()).collect();
-        let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
-        let nodes: Vec<_> = wanted.into_keys().collect();
-        let mut awaited = Answers::of(&nodes);
-        while let Some(node) = awaited.next(self).await {
-            let link = self.tx.links.at(&node);
-            let read = read_rows(link, |row| {
-                let [Some(index), Some(composite)] = row else { return Ok(()) };
-                let array = std::str::from_utf8(index)
-                    .ok()
-                    .and_then(|index| index.parse::<usize>().ok())
-                    .and_then(|index| arrays.get_mut(index));
-                if let (Some(array), Ok(composite)) = (array, std::str::from_utf8(composite)) {
-                    gathered += array.push_composite(composite);
-                    if bytes_max < gathered {
-                        return Err(too_large(bytes_max));
-                    }
-                }
-                Ok(())
-            });
-            if let Err(error) = read.await {
-                awaited.note(self, error).await?;
-            }
-        }
-        awaited.end()?;
-        let mut arrays: Vec<_> = arrays.into_iter().map(ArrayText::into_bytes).collect();
-        for (array, collect) in arrays.iter_mut().zip(collects) {
-            if let CollectFrom::Returned(step) = collect.from {
-                let returned = self.tx.returned.as_ref().and_then(|all| all.get(step)).cloned();
-                *array = returned.ok_or_else(|| {
-                    Failure::error("XX000", "rows are read that no step has returned")
-                })?;
-            }
-        }
-        Ok(arrays)
-    }
-
     /// A node reads all parameters that come with a part of a statement, and would run the code of their types:
     /// beside other rows than node 1's, and unasked.
     ///
     /// Errors: 0A000.
-    fn refuse_parameters_elsewhere(
+    pub(super) fn refuse_parameters_elsewhere(
         &self,
         mut nodes: impl Iterator<Item = NodeId>,
         call: &Call,
@@ -485,12 +416,22 @@ pub(super) type Times = BTreeMap<String, String>;
 
 /// `template` with its gaps filled: rows are parameters after those of the client.
 pub(super) fn fill_template(template: &Template, call: &Call, times: &Times) -> String {
+    fill_template_with(template, call, times, |index| index)
+}
+
+/// The same where not all rows are sent: which of those that are each gap means.
+pub(super) fn fill_template_with(
+    template: &Template,
+    call: &Call,
+    times: &Times,
+    place: impl Fn(usize) -> usize,
+) -> String {
     let before = call.parameter_count();
     let mut text = String::new();
     for piece in &template.0 {
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
-            Piece::Rows(index) => text.push_str(&format!(" ${}", before + index + 1)),
+            Piece::Rows(index) => text.push_str(&format!(" ${}", before + place(*index) + 1)),
             Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
         }
     }

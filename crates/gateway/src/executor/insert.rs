@@ -218,7 +218,7 @@ impl Executor<'_> {
         let mut of_node = BTreeMap::new();
         for (node, (array, indexes)) in dealt {
             texts.push((node, text.clone()));
-            of_node.insert(node, array.into_bytes());
+            of_node.insert(node, vec![array.into_bytes()]);
             order.push(indexes);
         }
         let call = &call.carrying(Rows::OfNode(of_node), bytes_max)?;

@@ -8,6 +8,7 @@
 mod added_column;
 mod array_literal;
 mod by_row;
+mod collect;
 mod computed_first;
 mod concurrently;
 mod copy;

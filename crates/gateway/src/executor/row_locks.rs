@@ -15,8 +15,8 @@
 //! one server finds to have changed meanwhile, a node finds by its own look at the row: it is no longer what was asked
 //! for, or is returned as it is now; at REPEATABLE READ it is refused.
 //!
-//! The rows of a node keep the order in which it has them on its snapshot, as on one server, where others may have
-//! changed them meanwhile.
+//! Rows keep the order in which they are on the snapshots, as on one server, where others may have changed them
+//! meanwhile: a node says of each row what it is and what it was.
 
 use std::collections::VecDeque;
 
@@ -61,8 +61,9 @@ struct Wanted<'w> {
 /// A row of a node.
 struct Row {
     text: Bytes,
-    /// The same with nothing but its primary key; of rows that are not locked yet.
-    key: Option<Bytes>,
+    /// The same with nothing but its primary key, of rows that are not locked yet; of those that are, as it was when
+    /// its place was found.
+    beside: Option<Bytes>,
     /// Among all rows that are known.
     rank: u64,
 }
@@ -315,7 +316,7 @@ impl Executor<'_> {
     ) -> Result<Vec<Bytes>, Failure> {
         let mut array = ArrayText::default();
         for row in rows {
-            array.push_composite(text_of(&row.key.ok_or_else(not_read)?)?);
+            array.push_composite(text_of(&row.beside.ok_or_else(not_read)?)?);
         }
         let rows = Rows::Everywhere(vec![array.into_bytes()]);
         let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
@@ -371,7 +372,8 @@ impl Executor<'_> {
         }
         let mut array = ArrayText::default();
         for row in shares.iter().flat_map(|share| &share.rows) {
-            array.push_composite(text_of(&row.text)?);
+            let was = row.beside.as_ref().filter(|_| wanted.first.by_key.is_none());
+            array.push_composite(text_of(was.unwrap_or(&row.text))?);
         }
         let rows = Rows::Everywhere(vec![array.into_bytes()]);
         let call = wanted.call.carrying(rows, self.travelling_bytes_max())?;
@@ -403,12 +405,13 @@ impl Executor<'_> {
             let mut rows = Vec::new();
             let link = self.tx.links.at(&node);
             let read = read_rows(link, |row| {
-                let [Some(text), key @ ..] = row else { return Err(not_read()) };
-                bytes += text.len();
+                let [Some(text), beside @ ..] = row else { return Err(not_read()) };
+                let beside = beside.first().cloned().flatten();
+                bytes += text.len() + beside.as_ref().map_or(0, Bytes::len);
                 if bytes_max < bytes {
                     return Err(too_large(bytes_max));
                 }
-                rows.push(Row { text: text.clone(), key: key.first().cloned().flatten(), rank: 0 });
+                rows.push(Row { text: text.clone(), beside, rank: 0 });
                 Ok(())
             });
             if let Err(error) = read.await {

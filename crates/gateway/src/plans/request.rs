@@ -62,8 +62,8 @@ pub struct Carrying {
 pub(crate) enum Rows {
     /// The same for every node.
     Everywhere(Vec<Bytes>),
-    /// One parameter, another for each node.
-    OfNode(BTreeMap<NodeId, Bytes>),
+    /// Others for each node.
+    OfNode(BTreeMap<NodeId, Vec<Bytes>>),
 }
 
 /// How a statement ended, as far as the client has not been told.
@@ -80,7 +80,7 @@ pub enum Done {
 impl Carrying {
     /// All parameters for a node, their types left open for it to infer, results as the client
     /// wants them.
-    fn parameters(&self, node: Option<NodeId>) -> (Vec<u32>, Arguments) {
+    fn parameters(&self, node: NodeId) -> (Vec<u32>, Arguments) {
         let (mut types, mut arguments) = match &self.client {
             Call::Extended { types, arguments } => (types.clone(), arguments.clone()),
             Call::Simple | Call::Carrying(_) => (Vec::new(), Arguments::default()),
@@ -89,10 +89,9 @@ impl Carrying {
         types.resize(count, 0);
         // A single format would apply to all.
         arguments.formats = (0..count).map(|index| arguments.format(index)).collect();
-        let rows = match (&self.rows, node) {
-            (Rows::Everywhere(rows), _) => rows.clone(),
-            (Rows::OfNode(rows), Some(node)) => rows.get(&node).cloned().into_iter().collect(),
-            (Rows::OfNode(_), None) => Vec::new(),
+        let rows = match &self.rows {
+            Rows::Everywhere(rows) => rows.clone(),
+            Rows::OfNode(rows) => rows.get(&node).cloned().unwrap_or_default(),
         };
         arguments.formats.resize(count + rows.len(), 0);
         arguments.values.extend(rows.into_iter().map(Some));
@@ -128,7 +127,10 @@ impl Call {
     pub(crate) fn carrying(&self, rows: Rows, bytes_max: usize) -> Result<Self, Failure> {
         let bytes = match &rows {
             Rows::Everywhere(rows) => rows.iter().map(Bytes::len).sum(),
-            Rows::OfNode(rows) => rows.values().map(Bytes::len).max().unwrap_or_default(),
+            Rows::OfNode(rows) => {
+                let of_node = |rows: &Vec<Bytes>| rows.iter().map(Bytes::len).sum();
+                rows.values().map(of_node).max().unwrap_or_default()
+            }
         };
         let given: usize = match self.client() {
             Self::Extended { arguments, .. } => {
@@ -253,7 +255,7 @@ impl Call {
                 put_flight(link, sql, types, arguments, false);
             }
             Self::Carrying(carrying) => {
-                let (types, arguments) = carrying.parameters(Some(link.node()));
+                let (types, arguments) = carrying.parameters(link.node());
                 put_flight(link, sql, &types, &arguments, !self.is_extended());
             }
         }
@@ -273,18 +275,18 @@ impl Call {
         let types = match self {
             Self::Simple => Vec::new(),
             Self::Extended { types, .. } => types.clone(),
-            Self::Carrying(carrying) => carrying.parameters(Some(link.node())).0,
+            Self::Carrying(carrying) => carrying.parameters(link.node()).0,
         };
         let types = link.types_here(&types);
         link.put_age_check(sql, &types, relations);
     }
 
-    /// Parameter types and arguments for a statement so issued, the same for all nodes.
-    pub(crate) fn parts(&self, issued_by: IssuedBy) -> (Vec<u32>, Arguments) {
+    /// Parameter types and arguments for a statement so issued to a node.
+    pub(crate) fn parts(&self, issued_by: IssuedBy, node: NodeId) -> (Vec<u32>, Arguments) {
         let (types, mut arguments) = match self {
             Self::Simple => (Vec::new(), Arguments::default()),
             Self::Extended { types, arguments } => (types.clone(), arguments.clone()),
-            Self::Carrying(carrying) => carrying.parameters(None),
+            Self::Carrying(carrying) => carrying.parameters(node),
         };
         if issued_by == IssuedBy::Gateway {
             arguments.result_formats = Vec::new();
@@ -304,7 +306,7 @@ impl Call {
                 put_flight(link, sql, types, &arguments, false);
             }
             Self::Carrying(carrying) => {
-                let (types, arguments) = carrying.parameters(Some(link.node()));
+                let (types, arguments) = carrying.parameters(link.node());
                 let arguments = Arguments { result_formats: Vec::new(), ..arguments };
                 put_flight(link, sql, &types, &arguments, false);
             }

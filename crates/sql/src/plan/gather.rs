@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Planned;
 use super::place::{Access, NodeChoice};
 use super::rows::{RowsWrite, TableLock};
-use crate::catalog::Relation;
+use crate::catalog::{MapId, Relation};
 
 /// SQL text with gaps that gathered rows fill.
 ///
@@ -70,6 +70,21 @@ pub struct Collect {
     pub from: CollectFrom,
     /// It locks the rows.
     pub locks: Option<Box<RowLocks>>,
+    /// Each row is needed on one node only, which has it by this map: the SELECT says in a second column its bucket.
+    pub route: Option<MapId>,
+    /// How to collect fewer rows, once those of another collect are there.
+    pub reduced: Vec<Reduced>,
+}
+
+/// A [`Collect`] of those rows alone that matter beside the rows of another.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Reduced {
+    /// The other's index in the same list.
+    pub by: usize,
+    /// The SELECT: [`Piece::Rows`] is what `by` has collected.
+    pub select: Template,
+    /// A SELECT that gives as many rows for all that a node knows, to be explained and not to be run.
+    pub expected: Template,
 }
 
 /// The rows of a [`Collect`] are locked until the transaction ends.

@@ -109,6 +109,8 @@ pub(super) struct Analyser<'a> {
     pub(super) scopes: Vec<QueryId>,
     ctes: Vec<Cte<'a>>,
     in_aggregate: bool,
+    /// Within how many subqueries that are parts of expressions, and no joins.
+    in_expressions: usize,
     /// Query levels whose FROM and WHERE are being read.
     filtering: Vec<QueryId>,
     /// The next SELECT is an EXISTS's.
@@ -123,6 +125,7 @@ impl<'a> Analyser<'a> {
             scopes: Vec::new(),
             ctes: Vec::new(),
             in_aggregate: false,
+            in_expressions: 0,
             filtering: Vec::new(),
             skips_stars: false,
         }
@@ -208,7 +211,8 @@ impl<'a> Analyser<'a> {
     /// Begins a query level; returns it and how many CTEs were in sight before.
     fn open(&mut self, with: Option<&'a WithClause>) -> Result<(QueryId, usize), Refusal> {
         let query = self.analysis.queries.len();
-        self.analysis.queries.push(Query::default());
+        let in_expression = 0 < self.in_expressions;
+        self.analysis.queries.push(Query { in_expression, ..Query::default() });
         let in_sight = self.ctes.len();
         if let Some(with) = with {
             self.with(with)?;

@@ -91,6 +91,14 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// The table, if it is one, or a view that contains no distributed table.
+    pub(super) fn relation(&self) -> Option<&'a Arc<Relation>> {
+        match self.source {
+            Source::Table { relation, .. } => Some(relation),
+            Source::Query(_) | Source::Opaque => None,
+        }
+    }
+
     /// The relation that node 1 has whole, if it is one.
     pub(super) fn whole_on_node_1(&self) -> Option<&'a Arc<Relation>> {
         match self.source {
@@ -108,6 +116,14 @@ impl<'a> Item<'a> {
             _ => None,
         }
     }
+}
+
+/// A table whose rows are brought to the nodes before the rest is run there.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct BroughtItem {
+    pub(super) item: ItemId,
+    /// Where they are then: on every node, or each on one, by the hash of a column.
+    pub(super) at: Whereabouts,
 }
 
 /// An output column of a query.
@@ -167,6 +183,8 @@ pub(super) struct Query<'a> {
     pub(super) group_columns: Vec<ColumnId>,
     /// It is part of a CTE that refers to itself.
     pub(super) recursive: bool,
+    /// It is computed as part of an expression: PostgreSQL may never come to it.
+    pub(super) in_expression: bool,
 }
 
 impl Query<'_> {
@@ -290,12 +308,12 @@ pub(super) struct Analysis<'a> {
 }
 
 impl<'a> Analysis<'a> {
-    /// The same statement where the rows of these tables are on every node.
-    pub(super) fn with_everywhere(&self, items: &[ItemId]) -> Self {
+    /// The same statement when the rows of these tables have been brought.
+    pub(super) fn with_brought(&self, brought: &[BroughtItem]) -> Self {
         let mut analysis = self.clone();
-        for &item in items {
-            if let Source::Table { spread, .. } = &mut analysis.items[item].source {
-                *spread = Whereabouts::Replicated;
+        for of in brought {
+            if let Source::Table { spread, .. } = &mut analysis.items[of.item].source {
+                *spread = of.at;
             }
         }
         analysis

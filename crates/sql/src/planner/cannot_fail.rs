@@ -113,7 +113,8 @@ impl CannotFail<'_> {
         }
     }
 
-    fn holds(&self, node: &Node) -> bool {
+    /// Whether an expression of the query's tables raises none.
+    pub(super) fn holds(&self, node: &Node) -> bool {
         self.gives(node).is_some()
     }
 

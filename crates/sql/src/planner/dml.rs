@@ -305,7 +305,7 @@ fn gathered(
     let local = local_locks::of(tree, analysis, context)?;
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
     let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
-    let order = Order { collect: &collect, literal_time, local: &local };
+    let order = Order { collect: &collect, brought: &[], literal_time, local: &local };
     let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
     let writes = analysis.target.and_then(|target| match analysis.items[target].source {
         Source::Table { relation, .. } => Some(relation.oid),

@@ -145,9 +145,7 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         describe_partial(partial, lines);
         return;
     }
-    for collect in &gather.collects {
-        lines.push(collect_line(collect));
-    }
+    lines.extend(collect_lines(&gather.collects));
     lines.push(format!("  Finally: {}", gather.statement));
     if let Some(first) = &gather.first {
         for (index, subquery) in first.subqueries.iter().enumerate() {
@@ -163,9 +161,9 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
     }
     for way in &gather.brought {
         lines.push(
-            "  Or, if fewer rows travel so, with some tables brought to every node:".to_owned(),
+            "  Or, if fewer rows travel so, with some tables brought to the nodes:".to_owned(),
         );
-        let mut of_way: Vec<_> = way.collects().iter().map(collect_line).collect();
+        let mut of_way = collect_lines(way.collects());
         match way {
             Brought::Rows { statement, .. } => {
                 of_way.push(format!("  Then on every node: {statement}"));
@@ -194,6 +192,18 @@ fn describe_rows(rows: &RowsWrite, lines: &mut Vec<String>) {
     }
 }
 
+fn collect_lines(collects: &[Collect]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for collect in collects {
+        lines.push(collect_line(collect));
+        lines.extend(collect.reduced.iter().map(|reduced| {
+            let by = &collects[reduced.by].relation.name;
+            format!("    or, where {by} has few rows, after these: {}", reduced.select)
+        }));
+    }
+    lines
+}
+
 fn collect_line(collect: &Collect) -> String {
     let from = match &collect.from {
         CollectFrom::AllNodes => "every node".to_owned(),
@@ -218,7 +228,8 @@ fn collect_line(collect: &Collect) -> String {
         },
         None => from,
     };
-    format!("  Collect from {from}: {}", collect.select)
+    let to = if collect.route.is_some() { ", each row for one node" } else { "" };
+    format!("  Collect from {from}{to}: {}", collect.select)
 }
 
 fn describe_insert(insert: &Insert, lines: &mut Vec<String>) {

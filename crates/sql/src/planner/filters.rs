@@ -37,7 +37,11 @@ impl<'a> Analyser<'a> {
                 self.expression(node)
             }
             Some(NodeEnum::SubLink(link)) if is_in(link) => self.in_query(link, &pinnable),
-            _ => self.expression(node),
+            Some(of) => match exists(of) {
+                Some(link) => self.joined(link),
+                None => self.expression(node),
+            },
+            None => Ok(()),
         }
     }
 
@@ -175,6 +179,21 @@ impl<'a> Analyser<'a> {
 fn is_in(link: &SubLink) -> bool {
     link.sub_link_type() == SubLinkType::AnySublink
         && (link.oper_name.is_empty() || is_equals(&link.oper_name))
+}
+
+/// `EXISTS (…)` or `NOT EXISTS (…)`.
+fn exists(node: &NodeEnum) -> Option<&SubLink> {
+    match node {
+        NodeEnum::SubLink(link) if link.sub_link_type() == SubLinkType::ExistsSublink => Some(link),
+        NodeEnum::BoolExpr(not) if not.boolop() == BoolExprType::NotExpr => {
+            let [argument] = &not.args[..] else { return None };
+            match argument.node.as_ref()? {
+                NodeEnum::BoolExpr(_) => None,
+                of => exists(of),
+            }
+        }
+        _ => None,
+    }
 }
 
 /// The operator `=` as `pg_catalog` has it.

@@ -17,8 +17,8 @@ use crate::closure::{
 };
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
-    Brought, CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue, NodeChoice,
-    Piece, Plan, Planned, SchemaPlan, Template,
+    Brought, Collect, CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue,
+    NodeChoice, Piece, Plan, Planned, SchemaPlan, Template,
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
@@ -268,18 +268,22 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
         });
         pieces.collect()
     };
+    fn selects(collect: &Collect) -> impl Iterator<Item = &Template> {
+        let reduced = collect.reduced.iter().flat_map(|of| [&of.select, &of.expected]);
+        [&collect.select].into_iter().chain(reduced)
+    }
     let gathered = |gather: &Gather| -> Vec<String> {
         let of_brought = gather.brought.iter().flat_map(|way| {
             let then = match way {
                 Brought::Rows { statement, .. } => vec![statement],
                 Brought::Parts(partial) => vec![&partial.select, &partial.statement],
             };
-            way.collects().iter().map(|collect| &collect.select).chain(then)
+            way.collects().iter().flat_map(selects).chain(then)
         });
         let of_parts = gather.partial.iter().flat_map(|it| [&it.select, &it.statement]);
         let of_tables =
             gather.indexed.iter().flat_map(|it| it.creates.iter().chain([&it.statement]));
-        let collects = gather.collects.iter().map(|collect| &collect.select);
+        let collects = gather.collects.iter().flat_map(selects);
         let firsts = gather.collects.iter().filter_map(|it| it.locks.as_ref()?.first.as_ref());
         let of_firsts = firsts.flat_map(|first| {
             let by_key = first.by_key.iter().flat_map(|by_key| [&by_key.unlocked, &by_key.lock]);
@@ -420,6 +424,7 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     }
     for collect in &gather.collects {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
+        show_reduced(collect, out, &pad);
         let Some(first) = collect.locks.as_ref().and_then(|it| it.first.as_ref()) else { continue };
         let offset = first.offset.as_deref().unwrap_or("0");
         let waits = if first.waits { ", in turn" } else { "" };
@@ -449,7 +454,10 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     }
     for way in &gather.brought {
         for collect in way.collects() {
-            writeln!(out, "{pad}  or bring {} from {:?}", collect.select, collect.from).unwrap();
+            let to = if collect.route.is_some() { " to its node" } else { "" };
+            writeln!(out, "{pad}  or bring{to} {} from {:?}", collect.select, collect.from)
+                .unwrap();
+            show_reduced(collect, out, &pad);
         }
         match way {
             Brought::Rows { statement, .. } => writeln!(out, "{pad}    {statement}").unwrap(),
@@ -458,6 +466,12 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
                 writeln!(out, "{pad}    {}", partial.statement).unwrap();
             }
         }
+    }
+}
+
+fn show_reduced(collect: &Collect, out: &mut String, pad: &str) {
+    for reduced in &collect.reduced {
+        writeln!(out, "{pad}    or, after {}: {}", reduced.by, reduced.select).unwrap();
     }
 }
 

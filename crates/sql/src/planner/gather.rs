@@ -8,25 +8,29 @@
 //! statement: columns, their types and whole rows are the table's own, so PostgreSQL computes the
 //! answer as if the table were there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, SelectStmt, String as PgString};
 
-use super::analysis::{Analysis, ColumnUse, ItemId, NOWHERE};
+use super::analysis::{Analysis, BroughtItem, ColumnUse, ItemId, NOWHERE, Whereabouts};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, refuse_marked};
 use super::namesakes::{References, from_locations, renamed};
-use super::own_rows::{concerns_only, split, unqualify};
 use super::pins::Facts;
+use super::row_conditions::{self, Said};
 use super::row_locks::{self, Lock};
-use super::sql_text::{deparse, deparse_expression};
+use super::semi_joins::{self, SemiJoin};
+use super::sql_text::deparse;
 use super::syntax::{is_star, string};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
-use crate::catalog::{Column, Relation, RelationKind, quote_identifier};
-use crate::plan::{ByKey, Collect, CollectFrom, FirstRows, NodeChoice, Piece, RowLocks, Template};
+use crate::catalog::{Column, MapId, Relation, RelationKind, quote_identifier};
+use crate::hash::KeyType;
+use crate::plan::{
+    ByKey, Collect, CollectFrom, FirstRows, NodeChoice, Piece, Reduced, RowLocks, Template,
+};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -37,6 +41,8 @@ pub(super) struct Order<'o> {
     pub(super) collect: &'o [ItemId],
     /// `now()` and the like become literals, the same on all nodes.
     pub(super) literal_time: bool,
+    /// The same, if they are brought to the nodes that have the rest: where each row is needed.
+    pub(super) brought: &'o [BroughtItem],
     /// Of those whose rows are locked: each node decides the conditions of their queries, whatever these read.
     pub(super) local: &'o [ItemId],
 }
@@ -74,10 +80,7 @@ pub(super) fn build(
         false => String::new(),
     };
     let ends = Ends { locks, top };
-    let collects = tables
-        .iter()
-        .map(|table| collect(table, analysis, &facts, &ends, order.literal_time, context))
-        .collect::<Result<Vec<_>, _>>()?;
+    let collects = collects(&tables, &Collecting { analysis, facts, ends, order, context })?;
     if order.literal_time {
         let mut node = Node { node: Some(tree) };
         TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
@@ -105,11 +108,8 @@ pub(super) fn bring(
 ) -> Result<Vec<Collect>, Refusal> {
     refuse_unkeepable(analysis, order)?;
     let (tables, facts) = (tables(analysis, order), Facts::from_values(analysis));
-    let all = Ends { locks: Vec::new(), top: String::new() };
-    let collects = tables
-        .iter()
-        .map(|table| collect(table, analysis, &facts, &all, order.literal_time, context))
-        .collect::<Result<Vec<_>, _>>()?;
+    let ends = Ends { locks: Vec::new(), top: String::new() };
+    let collects = collects(&tables, &Collecting { analysis, facts, ends, order, context })?;
     put_rows(tree, analysis, order, &tables, Form::Rows)?;
     Ok(collects)
 }
@@ -224,48 +224,129 @@ fn is_same(one: &Relation, other: &Relation) -> bool {
     (&one.schema, &one.name, one.returned_by) == (&other.schema, &other.name, other.returned_by)
 }
 
+/// What the SELECTs that collect are made for.
+struct Collecting<'c, 'a> {
+    analysis: &'c Analysis<'a>,
+    facts: Facts<'c, 'a>,
+    ends: Ends,
+    order: &'c Order<'c>,
+    context: &'c Context<'c>,
+}
+
+/// A table's entry in the FROM of a SELECT that collects.
+struct Entry<'t, 'a> {
+    table: &'t Table<'a>,
+    /// Quoted.
+    alias: String,
+    /// The names of its columns there, quoted.
+    columns: Vec<String>,
+    /// What the statement demands of its rows, for each mention of it; empty: nothing.
+    own: Vec<String>,
+}
+
+impl Entry<'_, '_> {
+    fn column(&self, column: usize) -> String {
+        format!("{}.{}", self.alias, self.columns[column])
+    }
+
+    /// ` WHERE …`, where a row is collected if some mention of its table asks for it.
+    fn condition(&self, more: Option<&[String]>) -> String {
+        let of_mention = |(index, own): (usize, &String)| {
+            let more = more.and_then(|more| more.get(index)).map(String::as_str);
+            [own.as_str(), more.unwrap_or_default()]
+                .into_iter()
+                .filter(|condition| !condition.is_empty())
+                .collect::<Vec<_>>()
+                .join(" AND ")
+        };
+        let conditions: Vec<_> = self.own.iter().enumerate().map(of_mention).collect();
+        match &conditions[..] {
+            conditions if conditions.iter().any(String::is_empty) => String::new(),
+            [condition] => format!(" WHERE {condition}"),
+            conditions => format!(" WHERE ({})", conditions.join(") OR (")),
+        }
+    }
+}
+
+fn collects(tables: &[Table<'_>], of: &Collecting<'_, '_>) -> Result<Vec<Collect>, Refusal> {
+    let entries = tables.iter().map(|table| entry(table, of)).collect::<Result<Vec<_>, _>>()?;
+    let context = of.context;
+    let has_one_moment = !context.collects_replicated && context.opaque.is_none();
+    let mentions: Vec<_> = tables.iter().map(|table| &table.items[..]).collect();
+    let joins = match of.ends.locks.is_empty() && of.ends.top.is_empty() && has_one_moment {
+        true => semi_joins::of(&mentions, of.analysis),
+        false => Vec::new(),
+    };
+    entries.iter().enumerate().map(|(index, _)| collect(index, &entries, &joins, of)).collect()
+}
+
+fn entry<'t, 'a>(table: &'t Table<'a>, of: &Collecting<'_, 'a>) -> Result<Entry<'t, 'a>, Refusal> {
+    let (relation, analysis, context) = (table.relation, of.analysis, of.context);
+    let literal_time = of.order.literal_time;
+    let names = relation.columns.iter().map(|column| quote_identifier(&column.name));
+    if let [item] = table.items[..] {
+        let lock = of.ends.locks.iter().find(|lock| lock.item == item);
+        let said = Said { literal_time, alias: None };
+        let own = match lock {
+            Some(lock) if lock.is_local => row_conditions::whole(item, analysis, said, context)?,
+            _ => row_conditions::of_own_rows(item, analysis, lock.is_some(), said, context)?
+                .join(" AND "),
+        };
+        let name =
+            |column| quote_identifier(analysis.column_name(item, column).unwrap_or_default());
+        return Ok(Entry {
+            table,
+            alias: quote_identifier(analysis.items[item].name),
+            columns: (0..relation.columns.len()).map(name).collect(),
+            own: vec![own],
+        });
+    }
+    let (alias, said) = ("t", Said { literal_time, alias: Some("t") });
+    let own = |item: &ItemId| {
+        let conditions = row_conditions::of_own_rows(*item, analysis, false, said, context)?;
+        Ok(conditions.join(" AND "))
+    };
+    Ok(Entry {
+        table,
+        alias: alias.to_owned(),
+        columns: names.collect(),
+        own: table.items.iter().map(own).collect::<Result<_, Refusal>>()?,
+    })
+}
+
 fn collect(
-    table: &Table<'_>,
-    analysis: &Analysis<'_>,
-    facts: &Facts<'_, '_>,
-    ends: &Ends,
-    literal_time: bool,
-    context: &Context<'_>,
+    index: usize,
+    entries: &[Entry<'_, '_>],
+    joins: &[SemiJoin],
+    of: &Collecting<'_, '_>,
 ) -> Result<Collect, Refusal> {
-    let relation = table.relation;
+    let entry @ Entry { table, alias, columns, .. } = &entries[index];
+    let (relation, analysis, ends) = (table.relation, of.analysis, &of.ends);
     if let Some(step) = relation.returned_by {
-        let (select, from) = (Template(Vec::new()), CollectFrom::Returned(step));
-        return Ok(Collect { relation: relation.clone(), select, from, locks: None });
+        return Ok(Collect {
+            relation: relation.clone(),
+            select: Template(Vec::new()),
+            from: CollectFrom::Returned(step),
+            locks: None,
+            route: None,
+            reduced: Vec::new(),
+        });
     }
     let mut needed = needed_columns(table, analysis);
-    let (mut alias, mut filter) = ("t".to_owned(), String::new());
     let lock = ends.locks.iter().find(|lock| table.items[..] == [lock.item]);
     if lock.is_some_and(|lock| lock.first.is_some()) {
         let key = relation.primary_key.iter();
         key.for_each(|column| needed.iter_mut().skip(*column).take(1).for_each(|it| *it = true));
     }
     let is_whole = table.items.iter().any(|item| analysis.items[*item].whole_on_node_1().is_some());
-    let mut from = match is_whole {
-        true => CollectFrom::One(NodeChoice::Home),
-        false => CollectFrom::AllNodes,
+    let from = match table.items[..] {
+        _ if is_whole => CollectFrom::One(NodeChoice::Home),
+        [item] => match of.facts.pins_of(item) {
+            Some(pins) => CollectFrom::One(NodeChoice::Pinned(pins)),
+            None => CollectFrom::AllNodes,
+        },
+        _ => CollectFrom::AllNodes,
     };
-    let mut columns: Vec<String> =
-        relation.columns.iter().map(|column| quote_identifier(&column.name)).collect();
-    if let [item] = table.items[..] {
-        let of = &analysis.items[item];
-        of.name.clone_into(&mut alias);
-        columns = (0..columns.len())
-            .map(|column| quote_identifier(analysis.column_name(item, column).unwrap_or_default()))
-            .collect();
-        filter = match lock {
-            Some(lock) if lock.is_local => condition_of(item, analysis, literal_time, context)?,
-            _ => filters(item, analysis, lock.is_some(), literal_time, context)?.join(" AND "),
-        };
-        if let Some(pins) = facts.pins_of(item).filter(|_| !is_whole) {
-            from = CollectFrom::One(NodeChoice::Pinned(pins));
-        }
-    }
-    let alias = quote_identifier(&alias);
     let mut types = relation.columns.iter().map(|column| column.type_oid).zip(&needed);
     let are_written_alike = types.all(|(oid, needed)| !needed || is_written_alike(oid));
     let values: Vec<String> = columns
@@ -282,22 +363,40 @@ fn collect(
         true => format!("(SELECT * FROM {})", relation.sql_name()),
         false => relation.sql_name(),
     };
-    let condition = if filter.is_empty() { filter } else { format!(" WHERE {filter}") };
+    let condition = entry.condition(None);
     let columns = columns.join(", ");
     let row = row_text(&values.join(", "), are_written_alike);
-    let of_table = format!("FROM {name} AS {alias} ({columns}){condition}");
+    let from_table = format!("FROM {name} AS {alias} ({columns})");
+    let of_table = format!("{from_table}{condition}");
+    let (relation, route, reduced) = (relation.clone(), None, Vec::new());
     let Some(lock) = lock else {
+        let (row, route) = match route_of(entry, of) {
+            Some((bucket, map)) => (format!("{row}, {bucket}"), Some(map)),
+            None => (row, None),
+        };
         let select = cut(&format!("SELECT {row} {of_table}{}", ends.top))?;
-        return Ok(Collect { relation: relation.clone(), select, from, locks: None });
+        let reduced = joins.iter().filter(|join| join.table == index).map(|join| {
+            let by = &entries[join.by];
+            let rows = rows_of_literal(by.table.relation, &gap(join.by));
+            let collected = entry.condition(Some(&reduction(entry, by, join, &rows)));
+            let expected = entry.condition(Some(&expected(join, entries, joins)));
+            Ok(Reduced {
+                by: join.by,
+                select: cut(&format!("SELECT {row} {from_table}{collected}"))?,
+                expected: cut(&format!("SELECT {row} {from_table}{expected}"))?,
+            })
+        });
+        let reduced = reduced.collect::<Result<Vec<_>, Refusal>>()?;
+        return Ok(Collect { relation, select, from, locks: None, route, reduced });
     };
     let Some(first) = &lock.first else {
         let select = cut(&format!("SELECT {row} {of_table}{}", lock.clause))?;
         let locks = Some(Box::new(RowLocks { first: None }));
-        return Ok(Collect { relation: relation.clone(), select, from, locks });
+        return Ok(Collect { relation, select, from, locks, route, reduced });
     };
     // Named, for a bare name in ORDER BY means an output first.
     let select = format!("SELECT {row} AS tutti_row {of_table}");
-    let rows = rows_of_literal(relation, &gap(0));
+    let rows = rows_of_literal(&relation, &gap(0));
     let ranks = format!(
         "SELECT pg_catalog.rank() OVER ({}) FROM {rows} WITH ORDINALITY AS {alias} ({columns}, tutti_place) \
          ORDER BY tutti_place",
@@ -325,6 +424,7 @@ fn collect(
             format!("SELECT {row} AS tutti_row, {key} AS tutti_key {of_table}{}", first.order);
         Ok(ByKey { unlocked: cut(&unlocked)?, lock: cut(&lock)? })
     });
+    let by_key_is_none = by_key.is_none();
     let locks = RowLocks {
         first: Some(FirstRows {
             limit: first.limit.clone(),
@@ -335,8 +435,91 @@ fn collect(
             is_all: first.is_all,
         }),
     };
-    let select = cut(&format!("{select}{}{}", first.of_node, lock.clause))?;
-    Ok(Collect { relation: relation.clone(), select, from, locks: Some(Box::new(locks)) })
+    let (select, clause) = match is_ordered && by_key_is_none {
+        // What others have changed of a row while it was waited for does not change its place. A node that looks at a
+        // locked row once more has what is beside it as it was (`EvalPlanQualFetchRowMark`, ROW_MARK_COPY).
+        true => {
+            let was = |(index, value): (usize, &String)| match needed[index] {
+                true => (value.clone(), format!("tutti_was.tutti_{index}")),
+                false => ("NULL::pg_catalog.int4".to_owned(), "NULL".to_owned()),
+            };
+            let (are, were): (Vec<_>, Vec<_>) = values.iter().enumerate().map(was).unzip();
+            let names: Vec<_> = (0..values.len()).map(|index| format!("tutti_{index}")).collect();
+            let beside = format!(
+                "LATERAL (SELECT {} OFFSET 0) AS tutti_was ({})",
+                are.join(", "),
+                names.join(", ")
+            );
+            let was = row_text(&were.join(", "), are_written_alike);
+            let columns = format!("{row} AS tutti_row, {was} AS tutti_old");
+            let select = format!("SELECT {columns} {from_table}, {beside}{condition}");
+            (select, lock.clause_of(alias))
+        }
+        false => (select, lock.clause.clone()),
+    };
+    let select = cut(&format!("{select}{}{clause}", first.of_node))?;
+    Ok(Collect { relation, select, from, locks: Some(Box::new(locks)), route, reduced })
+}
+
+/// The expression of a row's bucket, and the map by which it has a node, if only that node needs the row.
+fn route_of(entry: &Entry<'_, '_>, of: &Collecting<'_, '_>) -> Option<(String, MapId)> {
+    let brought =
+        of.order.brought.iter().find(|brought| entry.table.items.contains(&brought.item))?;
+    let Whereabouts::Hash { key, map } = brought.at else { return None };
+    let column = entry.table.relation.columns.get(key)?;
+    Some((KeyType::from_oid(column.type_oid)?.sql_bucket(&entry.column(key)), map))
+}
+
+/// For each mention of a table, that its columns have values that are among another's `rows`, an entry of FROM.
+fn reduction(
+    entry: &Entry<'_, '_>,
+    by: &Entry<'_, '_>,
+    join: &SemiJoin,
+    rows: &str,
+) -> Vec<String> {
+    let of_mention = |pairs: &Vec<(usize, usize)>| {
+        let of_pair = |(column, of_by): &(usize, usize)| {
+            let name = quote_identifier(&by.table.relation.columns[*of_by].name);
+            format!(
+                "{} OPERATOR(pg_catalog.=) ANY (SELECT tutti_k.{name} FROM {rows} AS tutti_k)",
+                entry.column(*column)
+            )
+        };
+        pairs.iter().map(of_pair).collect::<Vec<_>>().join(" AND ")
+    };
+    join.columns.iter().map(of_mention).collect()
+}
+
+/// The same of what is in the tables: for PostgreSQL to say how many rows it expects. What is said of the other table
+/// is what the statement demands of it, and, where that is nothing, how it is reduced itself.
+fn expected(join: &SemiJoin, entries: &[Entry<'_, '_>], joins: &[SemiJoin]) -> Vec<String> {
+    let (entry, by) = (&entries[join.table], &entries[join.by]);
+    let is_restricted = |table: usize| !entries[table].condition(None).is_empty();
+    let further = joins.iter().find(|further| {
+        further.table == join.by
+            && further.by != join.table
+            && !is_restricted(join.by)
+            && is_restricted(further.by)
+    });
+    let of_table = |entry: &Entry<'_, '_>, join: &SemiJoin, condition: &str| {
+        let (name, columns) = (entry.table.relation.sql_name(), entry.columns.join(", "));
+        let named: BTreeSet<_> = join.columns.iter().flatten().map(|(_, column)| *column).collect();
+        let named = named.into_iter().map(|column| {
+            let name = quote_identifier(&entry.table.relation.columns[column].name);
+            format!("{} AS {name}", entry.column(column))
+        });
+        let named = named.collect::<Vec<_>>().join(", ");
+        format!("(SELECT {named} FROM {name} AS {} ({columns}){condition})", entry.alias)
+    };
+    let condition = match further {
+        Some(further) => {
+            let of_further = &entries[further.by];
+            let rows = of_table(of_further, further, &of_further.condition(None));
+            by.condition(Some(&reduction(by, of_further, further, &rows)))
+        }
+        None => by.condition(None),
+    };
+    reduction(entry, by, join, &of_table(by, join, &condition))
 }
 
 /// The columns of a table's primary key, if each node compares their values as they are brought to it.
@@ -429,69 +612,6 @@ fn needed_columns(table: &Table<'_>, analysis: &Analysis<'_>) -> Vec<bool> {
             || table.items.iter().any(by_name)
     };
     table.relation.columns.iter().enumerate().map(is_needed).collect()
-}
-
-/// The conditions of the table's own query level that concern nothing but its rows. With `all` a
-/// condition that cannot be moved is an error.
-fn filters(
-    item: ItemId,
-    analysis: &Analysis<'_>,
-    all: bool,
-    literal_time: bool,
-    context: &Context<'_>,
-) -> Result<Vec<String>, Refusal> {
-    let Some(level) = analysis.queries.iter().find(|query| query.items.contains(&item)) else {
-        return Ok(Vec::new());
-    };
-    let (mut conjuncts, mut of_where) = (Vec::new(), Vec::new());
-    if let Some(condition) = level.condition {
-        split(condition, &mut of_where);
-    }
-    // Of others, an outer join has made rows of NULLs, which may meet it.
-    let may_drop = analysis.items[item].linear;
-    conjuncts.extend(of_where.into_iter().filter(|_| may_drop || all));
-    for (condition, items) in &level.join_conditions {
-        if items.contains(&item) {
-            split(condition, &mut conjuncts);
-        }
-    }
-    let mut filters = Vec::new();
-    for conjunct in conjuncts {
-        let mut moved = conjunct.clone();
-        if literal_time {
-            // It is the final statement's, to the microsecond.
-            TimeGaps { analysis: Some(analysis), context }.put(&mut moved)?;
-        }
-        if concerns_only(&moved, item, analysis, context) {
-            if let Some(node) = &mut moved.node {
-                unqualify(node);
-            }
-            filters.push(format!("({})", deparse_expression(&moved)?));
-        } else if all {
-            return Err(Refusal::unsupported(
-                "FOR UPDATE of rows on several nodes is not supported with this condition",
-                "It must be checked where the rows are, before they are locked.",
-                "Use conditions on the table's own columns without subqueries or volatile functions.",
-            ));
-        }
-    }
-    Ok(filters)
-}
-
-/// The whole WHERE of a table's query level.
-fn condition_of(
-    item: ItemId,
-    analysis: &Analysis<'_>,
-    literal_time: bool,
-    context: &Context<'_>,
-) -> Result<String, Refusal> {
-    let level = analysis.queries.iter().find(|query| query.items.contains(&item));
-    let Some(condition) = level.and_then(|level| level.condition) else { return Ok(String::new()) };
-    let mut condition = condition.clone();
-    if literal_time {
-        TimeGaps { analysis: Some(analysis), context }.put(&mut condition)?;
-    }
-    Ok(format!("({})", deparse_expression(&condition)?))
 }
 
 struct Rewriter<'r, 'a> {

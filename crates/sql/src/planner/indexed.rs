@@ -33,7 +33,7 @@ pub(super) fn of(
         return Ok(None);
     }
     let collect: Vec<ItemId> = analysis.distributed().map(|(item, ..)| item).collect();
-    let order = Order { collect: &collect, literal_time: true, local: &[] };
+    let order = Order { collect: &collect, brought: &[], literal_time: true, local: &[] };
     let tables = collected(analysis, &order);
     let means_the_same = !context.collects_replicated
         && context.opaque.is_none()

@@ -15,7 +15,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
 use super::alike::Alike;
-use super::analysis::{Analysis, ColumnId, ItemId, Source};
+use super::analysis::{Analysis, BroughtItem, ColumnId, Source};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, parse_select};
 use super::gather::{Order, is_read_alike};
@@ -66,13 +66,13 @@ fn shape(select: &SelectStmt, analysis: &Analysis<'_>) -> Option<Shape> {
 }
 
 /// The query in parts, if that is exact: over what each node can say of its own rows, with aggregates that can be put
-/// together, where `brought` are tables whose rows are brought to every node before.
+/// together, where `brought` are tables whose rows are brought to the nodes before.
 ///
 /// `tree` has the locations of `analysis`.
 pub(super) fn of(
     tree: &NodeEnum,
     analysis: &Analysis<'_>,
-    brought: &[ItemId],
+    brought: &[BroughtItem],
     context: &Context<'_>,
 ) -> Result<Option<Partial>, Refusal> {
     let mut tree = Node { node: Some(tree.clone()) };
@@ -81,7 +81,7 @@ pub(super) fn of(
     let Some(shape) = shape(select, analysis) else { return Ok(None) };
     let is_apart = match brought {
         [] => scatter::obstacle_before_grouping(analysis).is_none(),
-        _ => scatter::obstacle_before_grouping(&analysis.with_everywhere(brought)).is_none(),
+        _ => scatter::obstacle_before_grouping(&analysis.with_brought(brought)).is_none(),
     };
     if !is_apart
         || analysis.time_in_view.is_some()
@@ -121,8 +121,9 @@ pub(super) fn of(
     let groups = select.group_clause.len();
     let collects = match (&mut tree.node, brought) {
         (_, []) => Vec::new(),
-        (Some(tree), collect) => {
-            let order = Order { collect, literal_time: true, local: &[] };
+        (Some(tree), brought) => {
+            let collect: Vec<_> = brought.iter().map(|of| of.item).collect();
+            let order = Order { collect: &collect, brought, literal_time: true, local: &[] };
             let collects = gather::bring(tree, analysis, &order, context)?;
             if let NodeEnum::SelectStmt(select) = tree {
                 // What a primary key determines beyond these is found below.

@@ -25,6 +25,8 @@ pub(super) enum Fact {
     OneOf(usize),
     /// Hashes to the node on which the statement runs, by this map.
     Local(MapId),
+    /// One of the values that rows have which are there already.
+    Among,
 }
 
 /// All facts about a statement.
@@ -54,6 +56,19 @@ impl<'s, 'a> Facts<'s, 'a> {
             if let Some((_, Whereabouts::Hash { key, map })) = analysis.items[item].distributed() {
                 facts.learn(ColumnId { item, column: key }, Fact::Local(map));
             }
+        }
+        facts.propagate();
+        facts
+    }
+
+    /// What follows when only rows with some values in these columns are there.
+    pub(super) fn from_columns(
+        analysis: &'s Analysis<'a>,
+        columns: impl Iterator<Item = ColumnId>,
+    ) -> Self {
+        let mut facts = Self { analysis, known: Vec::new() };
+        for column in columns {
+            facts.learn(column, Fact::Among);
         }
         facts.propagate();
         facts
@@ -167,8 +182,22 @@ impl<'s, 'a> Facts<'s, 'a> {
                 }
                 Constraint::Equal { .. } => None,
             },
-            Fact::Local(_) => None,
+            Fact::Local(_) | Fact::Among => None,
         }
+    }
+
+    /// Whether only rows matter whose column has one of the values of [`Self::from_columns`].
+    pub(super) fn are_among(&self, column: ColumnId) -> bool {
+        self.of(column) == Some(Fact::Among)
+    }
+
+    /// The column by which a table is as if it were spread by the hash of it: of whose rows only those matter that
+    /// hash to the node, by the map.
+    pub(super) fn local_column(&self, item: ItemId) -> Option<(usize, MapId)> {
+        self.known.iter().find_map(|(column, fact)| match fact {
+            Fact::Local(map) if column.item == item => Some((column.column, *map)),
+            _ => None,
+        })
     }
 
     /// Whether only the node's own rows of a table matter.

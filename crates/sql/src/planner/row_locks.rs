@@ -237,6 +237,16 @@ impl Search<'_, '_> {
     }
 }
 
+impl Lock {
+    /// The clause that locks rows of this table alone.
+    pub(super) fn clause_of(&self, alias: &str) -> String {
+        let ends = [" SKIP LOCKED", " NOWAIT", ""];
+        let end = ends.into_iter().find(|end| self.clause.ends_with(end)).unwrap_or_default();
+        let strength = self.clause.strip_suffix(end).unwrap_or(&self.clause);
+        format!("{strength} OF {alias}{end}")
+    }
+}
+
 /// Takes ` FOR UPDATE …` out, without the names of tables.
 fn take_clause(select: &mut SelectStmt) -> Result<(String, LockWaitPolicy), Refusal> {
     let mut bare = parse_select("SELECT 1 FROM t FOR UPDATE")?;

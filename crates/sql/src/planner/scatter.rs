@@ -8,7 +8,9 @@
 //! of the base table only that node's rows of every other distributed table matter (`pins.rs`), each
 //! node computes its part alone.
 
-use super::analysis::{Analysis, ColumnId, ItemId, Query, QueryId, Source, Whereabouts};
+use super::analysis::{
+    Analysis, BroughtItem, ColumnId, ItemId, Query, QueryId, Source, Whereabouts,
+};
 use super::pins::Facts;
 
 /// More choices of base tables than this are not tried; UNION ALL multiplies them.
@@ -57,23 +59,44 @@ fn bases_before_grouping(analysis: &Analysis<'_>) -> Vec<Vec<ItemId>> {
     choices.collect()
 }
 
-/// Sets of tables of which every node would need all rows, for the others to be read where they are: one for each
-/// choice of the tables that stay.
-pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<ItemId>> {
+/// Sets of tables whose rows the nodes would need from each other, for the rest to be read where it is: one for each
+/// choice of the tables that stay. Each node needs all rows, or, where they are joined so, those that have a hash.
+pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<BroughtItem>> {
     if general_obstacle(analysis).is_some() {
         return Vec::new();
     }
-    let mut all: Vec<Vec<ItemId>> = Vec::new();
+    let mut all: Vec<Vec<BroughtItem>> = Vec::new();
     for bases in bases_before_grouping(analysis) {
         let facts = Facts::from_bases(analysis, &bases);
         let is_elsewhere = |item: &ItemId| !bases.contains(item) && !facts.is_local(*item);
         let elsewhere: Vec<_> =
             analysis.distributed().map(|(item, ..)| item).filter(is_elsewhere).collect();
-        if !elsewhere.is_empty() && !all.contains(&elsewhere) {
-            all.push(elsewhere);
+        let brought = |item: &ItemId| {
+            // All mentions of a table have the same rows.
+            let mut columns = elsewhere.iter().filter_map(|other| {
+                is_same_table(*item, *other, analysis).then(|| facts.local_column(*other))
+            });
+            let first = columns.next().flatten();
+            let at = match first.filter(|_| columns.all(|column| column == first)) {
+                Some((key, map)) => Whereabouts::Hash { key, map },
+                None => Whereabouts::Replicated,
+            };
+            BroughtItem { item: *item, at }
+        };
+        let brought: Vec<_> = elsewhere.iter().map(brought).collect();
+        if !brought.is_empty() && !all.contains(&brought) {
+            all.push(brought);
         }
     }
     all
+}
+
+fn is_same_table(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {
+    let name = |item: ItemId| {
+        let (relation, _) = analysis.items[item].distributed()?;
+        Some((&relation.schema, &relation.name))
+    };
+    name(one) == name(other)
 }
 
 /// The same for UPDATE and DELETE of a distributed table.

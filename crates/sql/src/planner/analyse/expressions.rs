@@ -120,6 +120,14 @@ impl<'a> Analyser<'a> {
     }
 
     fn sublink(&mut self, link: &'a SubLink) -> Result<(), Refusal> {
+        self.in_expressions += 1;
+        let result = self.joined(link);
+        self.in_expressions -= 1;
+        result
+    }
+
+    /// The same of a subquery that is tested for every row of its level, as a table is that is joined.
+    pub(in crate::planner) fn joined(&mut self, link: &'a SubLink) -> Result<(), Refusal> {
         if let Some(test) = &link.testexpr {
             self.expression(test)?;
         }

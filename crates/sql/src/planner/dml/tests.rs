@@ -385,7 +385,7 @@ fn rows_that_a_subquery_locks() {
         "UPDATE tickets SET title = 'taken' WHERE id = (SELECT id FROM tickets WHERE title = 'new' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED) RETURNING *",
         expect![[r#"
             gather on EachNode Write
-              SELECT ROW("tickets"."id", "tickets"."title")::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "tickets" ("id", "title") WHERE (title = 'new') ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED from AllNodes
+              SELECT ROW("tickets"."id", "tickets"."title")::pg_catalog.text AS tutti_row, ROW(tutti_was.tutti_0, tutti_was.tutti_1)::pg_catalog.text AS tutti_old FROM "public"."tickets" AS "tickets" ("id", "title"), LATERAL (SELECT "tickets"."id", "tickets"."title" OFFSET 0) AS tutti_was (tutti_0, tutti_1) WHERE (title = 'new') ORDER BY id LIMIT 1 FOR UPDATE OF "tickets" SKIP LOCKED from AllNodes
                 the first 1 after 0
                 ranks: SELECT pg_catalog.rank() OVER (ORDER BY id) FROM pg_catalog.unnest(<rows 0>::"public"."tickets"[]) WITH ORDINALITY AS "tickets" ("id", "title", tutti_place) ORDER BY tutti_place
               UPDATE tickets SET title = 'taken' WHERE id = (SELECT id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) tickets WHERE title = 'new' ORDER BY id) RETURNING *

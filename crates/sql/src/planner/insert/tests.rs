@@ -558,14 +558,14 @@ fn from_a_view_over_several_nodes() {
     check(
         "INSERT INTO tickets (title) SELECT x.id FROM pairs x",
         expect![[r#"
-        insert tickets [one row each]
-          SELECT s.c1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int FROM (SELECT x.id FROM pairs x) s(c1)
-            gather on One(Home) Read
-              SELECT ROW("t"."id", "t"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "t" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT s.c1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
-          columns [1, 0] key Some(1)
-          INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
-    "#]],
+            insert tickets [one row each]
+              SELECT s.c1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int FROM (SELECT x.id FROM pairs x) s(c1)
+                gather on One(Home) Read
+                  SELECT ROW(t."id", t."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS t ("id", "customer_id", "total", "placed") from AllNodes
+                  SELECT s.c1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
+              columns [1, 0] key Some(1)
+              INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
+        "#]],
     );
     check(
         "INSERT INTO rates SELECT x.id FROM pairs x",
@@ -573,11 +573,11 @@ fn from_a_view_over_several_nodes() {
             insert rates [one row each]
               SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM pairs x) s(c1)
                 gather on One(Any) Read
-                  SELECT ROW("t"."id", "t"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "t" ("id", "customer_id", "total", "placed") from AllNodes
+                  SELECT ROW(t."id", t."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS t ("id", "customer_id", "total", "placed") from AllNodes
                   SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
                   or bring SELECT ROW(NULL, "p"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "p" ("id", "customer_id", "total", "placed") from AllNodes
                     SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM public.orders o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
-                  or bring SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+                  or bring to its node SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                     SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN public.orders p ON o.id = p.customer_id) x(id)) s(c1)
               columns [0] key None
               INSERT INTO rates (code) SELECT u.code FROM pg_catalog.unnest(<rows 0>::public.rates[]) u

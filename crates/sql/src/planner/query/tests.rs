@@ -306,7 +306,7 @@ fn gather() {
         "SELECT a.name, b.name FROM customers a JOIN customers b ON a.name = b.name",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
+              SELECT ROW(NULL, t."name")::pg_catalog.text FROM "public"."customers" AS t ("id", "name") from AllNodes
               SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
               or bring SELECT ROW(NULL, "b"."name")::pg_catalog.text FROM "public"."customers" AS "b" ("id", "name") from AllNodes
                 SELECT a.name, b.name FROM customers a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
@@ -384,7 +384,10 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
               SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                or, after 0: SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE "orders"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c, LATERAL (SELECT total FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders WHERE id = c.id ORDER BY total LIMIT 1) o
+              or bring to its node SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("orders"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                SELECT c.name, o.total FROM customers c, LATERAL (SELECT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE id = c.id ORDER BY total LIMIT 1) o
         "#]],
     );
     check(
@@ -407,7 +410,7 @@ fn gather() {
         "SELECT * FROM customers WHERE name = (SELECT max(name) FROM customers)",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("t"."id", "t"."name")::pg_catalog.text FROM "public"."customers" AS "t" ("id", "name") from AllNodes
+              SELECT ROW(t."id", t."name")::pg_catalog.text FROM "public"."customers" AS t ("id", "name") from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
               first SELECT tutti.value_output(max(name)) FROM customers
                 gather on One(Any) Read
@@ -438,7 +441,7 @@ fn gather() {
         "SELECT name FROM customers ORDER BY name FOR UPDATE",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "customers"."name")::pg_catalog.text AS tutti_row FROM "public"."customers" AS "customers" ("id", "name") ORDER BY name LIMIT 9223372036854775807 FOR UPDATE from AllNodes
+              SELECT ROW(NULL, "customers"."name")::pg_catalog.text AS tutti_row, ROW(NULL, tutti_was.tutti_1)::pg_catalog.text AS tutti_old FROM "public"."customers" AS "customers" ("id", "name"), LATERAL (SELECT NULL::pg_catalog.int4, "customers"."name" OFFSET 0) AS tutti_was (tutti_0, tutti_1) ORDER BY name LIMIT 9223372036854775807 FOR UPDATE OF "customers" from AllNodes
                 the first 9223372036854775807 after 0, in turn
                 ranks: SELECT pg_catalog.rank() OVER (ORDER BY name) FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) WITH ORDINALITY AS "customers" ("id", "name", tutti_place) ORDER BY tutti_place
               SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY name
@@ -511,7 +514,9 @@ fn parts() {
         expect![[r#"
             gather on One(Any) Read
               SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+                or, after 1: SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") WHERE "c"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."customer_id" FROM pg_catalog.unnest(<rows 1>::"public"."orders"[]) AS tutti_k)
               SELECT ROW(NULL, "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+                or, after 0: SELECT ROW(NULL, "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE "o"."customer_id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.id, upper(c.name) AS name, count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.customer_id = c.id GROUP BY c.id ORDER BY name
         "#]],
     );
@@ -520,9 +525,11 @@ fn parts() {
         expect![[r#"
             gather on One(Any) Read
               SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
+                or, after 1: SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") WHERE "c"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 1>::"public"."orders"[]) AS tutti_k)
               SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+                or, after 0: SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) AND "o"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.name, sum(o.total) AS s FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY c.name ORDER BY s
-              or bring SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+              or bring to its node SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
                 parts SELECT tutti_f.c1::pg_catalog.text, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT c.name, sum(o.total) FROM customers c JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY 1) AS tutti_f (c1, c2)
                 WITH tutti_z(c1, c2) AS (SELECT c.name, sum(o.total) FROM customers c JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS name, pg_catalog.sum(tutti_f.c2) AS s FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 1>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 2>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 ORDER BY s
               or bring SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
@@ -536,8 +543,9 @@ fn parts() {
             gather on One(Any) Read
               SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
               SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+                or, after 0: SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) AND "o"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c LEFT JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id AND o.total > 3
-              or bring SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
+              or bring to its node SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
                 SELECT c.name, o.total FROM customers c LEFT JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3
         "#]],
     );
@@ -547,8 +555,9 @@ fn parts() {
             gather on One(Any) Read
               SELECT ROW("c"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
               SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+                or, after 0: SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") WHERE "o"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 1>::public.orders[]) o WHERE o.id = c.id) ORDER BY id
-              or bring SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              or bring to its node SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                 parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.current_setting('array_nulls') FROM (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id)) AS tutti_f (c1)
                 WITH tutti_z(c1) AS (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id) LIMIT 0) SELECT tutti_f.c1 AS id FROM ROWS FROM (pg_catalog.unnest(<rows 1>::int[]) ) tutti_f(c1) ORDER BY id
         "#]],
@@ -652,7 +661,7 @@ fn first_rows_are_locked() {
         "SELECT title FROM tickets x WHERE title <> 'x' ORDER BY title DESC, 1 LIMIT $1 OFFSET $2 FOR SHARE OF x",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW(NULL, "x"."title")::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "x" ("id", "title") WHERE (title <> 'x') ORDER BY title DESC, title LIMIT LEAST(GREATEST(COALESCE(($1)::pg_catalog.int8::pg_catalog.numeric OPERATOR(pg_catalog.+) ($2)::pg_catalog.int8::pg_catalog.numeric, 9223372036854775807), 0), 9223372036854775807)::pg_catalog.int8 FOR SHARE from AllNodes
+              SELECT ROW(NULL, "x"."title")::pg_catalog.text AS tutti_row, ROW(NULL, tutti_was.tutti_1)::pg_catalog.text AS tutti_old FROM "public"."tickets" AS "x" ("id", "title"), LATERAL (SELECT NULL::pg_catalog.int4, "x"."title" OFFSET 0) AS tutti_was (tutti_0, tutti_1) WHERE (title <> 'x') ORDER BY title DESC, title LIMIT LEAST(GREATEST(COALESCE(($1)::pg_catalog.int8::pg_catalog.numeric OPERATOR(pg_catalog.+) ($2)::pg_catalog.int8::pg_catalog.numeric, 9223372036854775807), 0), 9223372036854775807)::pg_catalog.int8 FOR SHARE OF "x" from AllNodes
                 the first $1 after $2, in turn
                 ranks: SELECT pg_catalog.rank() OVER (ORDER BY title DESC, title) FROM pg_catalog.unnest(<rows 0>::"public"."tickets"[]) WITH ORDINALITY AS "x" ("id", "title", tutti_place) ORDER BY tutti_place
               SELECT title FROM pg_catalog.unnest(<rows 0>::public.tickets[]) x WHERE title <> 'x' ORDER BY title DESC, 1
@@ -671,7 +680,7 @@ fn first_rows_are_locked() {
         "SELECT id FROM orders o WHERE total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",
         expect![[r#"
             gather on One(Any) Read
-              SELECT ROW("o"."id", "o"."customer_id", "o"."total", NULL)::pg_catalog.text AS tutti_row FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item)) ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED from AllNodes
+              SELECT ROW("o"."id", "o"."customer_id", "o"."total", NULL)::pg_catalog.text AS tutti_row, ROW(tutti_was.tutti_0, tutti_was.tutti_1, tutti_was.tutti_2, NULL)::pg_catalog.text AS tutti_old FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed"), LATERAL (SELECT "o"."id", "o"."customer_id", "o"."total", NULL::pg_catalog.int4 OFFSET 0) AS tutti_was (tutti_0, tutti_1, tutti_2, tutti_3) WHERE (total > 3 AND NOT EXISTS (SELECT 1 FROM lines l, items i WHERE l.customer_id = o.customer_id AND i.name = l.item)) ORDER BY id LIMIT 1 FOR UPDATE OF "o" SKIP LOCKED from AllNodes
                 the first 1 after 0
                 ranks: SELECT pg_catalog.rank() OVER (ORDER BY id) FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) WITH ORDINALITY AS "o" ("id", "customer_id", "total", "placed", tutti_place) ORDER BY tutti_place
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o ORDER BY id

@@ -1,0 +1,162 @@
+//! What a statement's conditions say of the rows of one table: those that do not meet it need not be collected.
+//!
+//! Owns: which conditions, and which parts of them, each node can check of its own rows, as text.
+//! Never: leaves a row out that the statement would find (`own_rows.rs` says what is the same wherever it is computed).
+//! Start reading at [`of_own_rows`].
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{BoolExprType, ColumnRef, Node, String as PgString};
+
+use super::analysis::{Analysis, ColumnUse, ItemId};
+use super::cannot_fail::CannotFail;
+use super::context::Context;
+use super::own_rows::{concerns_only, split, unqualify};
+use super::sql_text::deparse_expression;
+use super::time_gaps::TimeGaps;
+use crate::refusal::Refusal;
+use crate::walk;
+
+/// How conditions are said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said<'s> {
+    /// The current time becomes the final statement's, to the microsecond.
+    pub(super) literal_time: bool,
+    /// The table is called so, and its columns as they are in the catalog: not as this mention of it calls them.
+    pub(super) alias: Option<&'s str>,
+}
+
+/// The conditions of the table's own query level that concern nothing but its rows. With `all` a
+/// condition that cannot be moved is an error.
+pub(super) fn of_own_rows(
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    all: bool,
+    said: Said<'_>,
+    context: &Context<'_>,
+) -> Result<Vec<String>, Refusal> {
+    let Some(level) = analysis.queries.iter().find(|query| query.items.contains(&item)) else {
+        return Ok(Vec::new());
+    };
+    let (mut conjuncts, mut of_where) = (Vec::new(), Vec::new());
+    if let Some(condition) = level.condition {
+        split(condition, &mut of_where);
+    }
+    // Of others, an outer join has made rows of NULLs, which may meet it.
+    let may_drop = analysis.items[item].linear;
+    conjuncts.extend(of_where.into_iter().filter(|_| may_drop || all));
+    for (condition, items) in &level.join_conditions {
+        if items.contains(&item) {
+            split(condition, &mut conjuncts);
+        }
+    }
+    // PostgreSQL may never come to what it computes only where a row, or CASE, asks.
+    let cannot_fail = CannotFail { analysis, context };
+    let reader = Reader { item, analysis, said, context };
+    let mut conditions = Vec::new();
+    for conjunct in conjuncts {
+        let mut conjunct = conjunct.clone();
+        if said.literal_time {
+            TimeGaps { analysis: Some(analysis), context }.put(&mut conjunct)?;
+        }
+        if concerns_only(&conjunct, item, analysis, context)
+            && (all || !level.in_expression || cannot_fail.holds(&conjunct))
+        {
+            conditions.push(reader.text(&conjunct)?);
+        } else if all {
+            return Err(Refusal::unsupported(
+                "FOR UPDATE of rows on several nodes is not supported with this condition",
+                "It must be checked where the rows are, before they are locked.",
+                "Use conditions on the table's own columns without subqueries or volatile functions.",
+            ));
+        } else if let Some(part) = reader.part(&conjunct)? {
+            conditions.push(part);
+        }
+    }
+    Ok(conditions)
+}
+
+struct Reader<'r, 'a> {
+    item: ItemId,
+    analysis: &'r Analysis<'a>,
+    said: Said<'r>,
+    context: &'r Context<'r>,
+}
+
+impl Reader<'_, '_> {
+    /// A condition that concerns nothing but the table's rows.
+    fn text(&self, condition: &Node) -> Result<String, Refusal> {
+        let mut moved = condition.clone();
+        if let (Some(alias), Some(node)) = (self.said.alias, &mut moved.node) {
+            self.name_by_catalog(node, alias);
+        }
+        if let Some(node) = &mut moved.node {
+            unqualify(node);
+        }
+        Ok(format!("({})", deparse_expression(&moved)?))
+    }
+
+    /// What a condition demands of the table's rows, where OR joins it with what it demands of others: of
+    /// `(a.x = 1 AND b.y = 1) OR (a.x = 2 AND b.y = 2)` it is `a.x = 1 OR a.x = 2`.
+    ///
+    /// What was guarded by a condition on others is not any more, so only of what cannot fail.
+    fn part(&self, condition: &Node) -> Result<Option<String>, Refusal> {
+        let cannot_fail = CannotFail { analysis: self.analysis, context: self.context };
+        if concerns_only(condition, self.item, self.analysis, self.context)
+            && cannot_fail.holds(condition)
+        {
+            return self.text(condition).map(Some);
+        }
+        let Some(NodeEnum::BoolExpr(of)) = &condition.node else { return Ok(None) };
+        let parts = of.args.iter().map(|argument| self.part(argument));
+        let parts: Vec<_> = parts.collect::<Result<_, _>>()?;
+        Ok(match of.boolop() {
+            BoolExprType::OrExpr => {
+                let parts = parts.into_iter().collect::<Option<Vec<_>>>();
+                parts.map(|parts| format!("({})", parts.join(" OR ")))
+            }
+            BoolExprType::AndExpr => {
+                let parts: Vec<_> = parts.into_iter().flatten().collect();
+                (!parts.is_empty()).then(|| format!("({})", parts.join(" AND ")))
+            }
+            _ => None,
+        })
+    }
+
+    fn name_by_catalog(&self, node: &mut NodeEnum, alias: &str) {
+        if let NodeEnum::ColumnRef(reference) = node {
+            let at = |of: &&ColumnUse| of.item == self.item && of.location == reference.location;
+            let column = self.analysis.uses.iter().find(at).and_then(|of| of.column);
+            let relation = self.analysis.items[self.item].relation();
+            if let (Some(column), Some(relation)) = (column, relation) {
+                let names = [alias, &relation.columns[column].name];
+                let name = |name: &str| Node {
+                    node: Some(NodeEnum::String(PgString { sval: name.to_owned() })),
+                };
+                let fields = names.into_iter().map(name).collect();
+                *reference = ColumnRef { fields, location: reference.location };
+            }
+            return;
+        }
+        walk::write::children(node, &mut |child| {
+            if let Some(node) = &mut child.node {
+                self.name_by_catalog(node, alias);
+            }
+        });
+    }
+}
+
+/// The whole WHERE of a table's query level.
+pub(super) fn whole(
+    item: ItemId,
+    analysis: &Analysis<'_>,
+    said: Said<'_>,
+    context: &Context<'_>,
+) -> Result<String, Refusal> {
+    let level = analysis.queries.iter().find(|query| query.items.contains(&item));
+    let Some(condition) = level.and_then(|level| level.condition) else { return Ok(String::new()) };
+    let mut condition = condition.clone();
+    if said.literal_time {
+        TimeGaps { analysis: Some(analysis), context }.put(&mut condition)?;
+    }
+    Ok(format!("({})", deparse_expression(&condition)?))
+}
