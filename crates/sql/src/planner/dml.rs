@@ -4,6 +4,8 @@
 //! Never: rewrites anything but the statement that moves rows (`gather.rs` does the rest).
 //! Start reading at [`plan_modification`].
 
+mod merge;
+
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
@@ -28,7 +30,8 @@ use super::{
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, DataPlan, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
+    Access, Collect, DataPlan, Gather, Move, NodeChoice, Piece, Pin, Plan, Planned, RowsWrite,
+    RunOn, Template,
 };
 use crate::refusal::Refusal;
 
@@ -43,6 +46,8 @@ pub(super) fn plan_modification(
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);
     let explicit = written_defaults::written_out(tree, context)?;
+    let tree = explicit.as_ref().unwrap_or(tree);
+    let explicit = merge::written_out(tree, context)?;
     let tree = explicit.as_ref().unwrap_or(tree);
     let analysis = analyse(tree, context)?;
     let relation = written(tree).and_then(|range| context.relation(range));
@@ -180,11 +185,19 @@ fn refuse_home_relation(relation: &str) -> Refusal {
     )
 }
 
-fn refuse_merge() -> Refusal {
+fn refuse_home_function(name: &str) -> Refusal {
     Refusal::unsupported(
-        "MERGE over several nodes is not supported",
-        "Whether a row matches must be known on all nodes before rows are inserted on one.",
-        "Use INSERT … ON CONFLICT, or UPDATE and INSERT in one transaction.",
+        format!("{name}() in a write to several nodes is not supported"),
+        "It must be called on node 1.",
+        "Pin the distribution key, or compute the value first.",
+    )
+}
+
+fn refuse_differing(obstacle: &str) -> Refusal {
+    Refusal::unsupported(
+        "this write to several nodes may differ by node",
+        format!("In it {obstacle}."),
+        "Compute what it reads first and send the result with the statement.",
     )
 }
 
@@ -194,6 +207,9 @@ fn on_distributed(
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
+    if let NodeEnum::MergeStmt(merge) = tree {
+        return merge::plan(merge, tree, relation, analysis, context);
+    }
     let target = analysis.target.unwrap_or_default();
     let facts = Facts::from_values(analysis);
     let pins = all_pins(analysis, &facts).filter(|_| home_reason(analysis).is_none());
@@ -201,33 +217,12 @@ fn on_distributed(
         NodeEnum::UpdateStmt(update) => key_change(update, relation, target, &facts),
         _ => KeyChange::None,
     };
-    if let (Some(pins), KeyChange::None) = (&pins, &key_change)
-        && !matches!(tree, NodeEnum::MergeStmt(_))
-    {
+    if let (Some(pins), KeyChange::None) = (&pins, &key_change) {
         let why = pinned_reason(analysis, pins.len());
-        let node = NodeChoice::Pinned(pins.clone());
-        match landing(pins, context.catalog) {
-            Landing::Several => (),
-            Landing::Certain => {
-                let plan =
-                    Plan::Data(DataPlan::One { node, access: Access::Write, otherwise: None });
-                return Ok(Planned::new(plan, why));
-            }
-            Landing::Open => {
-                let otherwise = Box::new(spread(tree, relation, analysis, context)?);
-                let plan = Plan::Data(DataPlan::One {
-                    node,
-                    access: Access::Write,
-                    otherwise: Some(otherwise),
-                });
-                return Ok(Planned::new(plan, why));
-            }
+        let otherwise = || spread(tree, relation, analysis, context);
+        if let Some(planned) = at_pins(pins, why, otherwise, context)? {
+            return Ok(planned);
         }
-    }
-    if matches!(tree, NodeEnum::MergeStmt(_)) {
-        // Pinned or not: a row that it inserts must have a key of that node, and only the
-        // statement's author knows whether it has.
-        return Err(refuse_merge());
     }
     match key_change {
         KeyChange::None => spread(tree, relation, analysis, context),
@@ -236,6 +231,23 @@ fn on_distributed(
             move_rows(tree, relation, analysis, on_one_node, context)
         }
     }
+}
+
+/// The statement as it is on the node where all `pins` land; what is to be done if they land on several is asked for only
+/// where parameters decide that. `None`: they land on several.
+fn at_pins(
+    pins: &[Pin],
+    why: String,
+    otherwise: impl FnOnce() -> Result<Planned, Refusal>,
+    context: &Context<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    let otherwise = match landing(pins, context.catalog) {
+        Landing::Several => return Ok(None),
+        Landing::Certain => None,
+        Landing::Open => Some(Box::new(otherwise()?)),
+    };
+    let node = NodeChoice::Pinned(pins.to_vec());
+    Ok(Some(Planned::new(DataPlan::One { node, access: Access::Write, otherwise }, why)))
 }
 
 /// A write whose rows are on several nodes.
@@ -249,11 +261,7 @@ fn spread(
         return Err(unseen::refusal(reason));
     }
     if let Some(name) = &analysis.functions.home {
-        return Err(Refusal::unsupported(
-            format!("{name}() in a write to several nodes is not supported"),
-            "It must be called on node 1.",
-            "Pin the distribution key, or compute the value first.",
-        ));
+        return Err(refuse_home_function(name));
     }
     if let Some(home) = &analysis.home_relation {
         return Err(refuse_home_relation(home));
@@ -269,11 +277,7 @@ fn spread(
     }
     let differs = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
     if let Some(obstacle) = differs {
-        return Err(Refusal::unsupported(
-            "this write to several nodes may differ by node",
-            format!("In it {obstacle}."),
-            "Compute what it reads first and send the result with the statement.",
-        ));
+        return Err(refuse_differing(&obstacle));
     }
     let why = match obstacle {
         Some(obstacle) => format!("{not_pinned}; {obstacle}"),
@@ -306,12 +310,18 @@ fn gathered(
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
     let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
     let order = Order { collect: &collect, literal_time, local: &local };
-    let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
+    let built = gather::build(tree.clone(), analysis, &order, context)?;
+    Ok(around(built, analysis, run_on))
+}
+
+/// The plan of a final statement that writes the target over what is collected.
+fn around(built: (Vec<Collect>, Template), analysis: &Analysis<'_>, run_on: RunOn) -> Plan {
+    let (collects, statement) = built;
     let writes = analysis.target.and_then(|target| match analysis.items[target].source {
         Source::Table { relation, .. } => Some(relation.oid),
         _ => None,
     });
-    Ok(Plan::Data(DataPlan::Gather(Gather {
+    Plan::Data(DataPlan::Gather(Gather {
         collects,
         statement,
         partial: None,
@@ -321,7 +331,7 @@ fn gathered(
         run_on,
         access: Access::Write,
         writes,
-    })))
+    }))
 }
 
 /// What an UPDATE does to distribution keys.
@@ -378,7 +388,9 @@ fn move_rows(
     on_one_node: bool,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
-    let NodeEnum::UpdateStmt(update) = tree else { return Err(refuse_merge()) };
+    let NodeEnum::UpdateStmt(update) = tree else {
+        return Err(Refusal::postgres("XX000", "only UPDATE changes distribution keys"));
+    };
     let refuse = |detail: &str| {
         Refusal::unsupported(
             format!("changing the distribution key of \"{}\" is not supported here", relation.name),

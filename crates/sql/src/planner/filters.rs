@@ -178,7 +178,7 @@ fn is_in(link: &SubLink) -> bool {
 }
 
 /// The operator `=` as `pg_catalog` has it.
-fn is_equals(name: &[Node]) -> bool {
+pub(super) fn is_equals(name: &[Node]) -> bool {
     match name {
         [operator] => string(operator) == Some("="),
         [schema, operator] => string(schema) == Some("pg_catalog") && string(operator) == Some("="),

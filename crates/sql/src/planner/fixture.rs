@@ -265,6 +265,7 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             Piece::Sql(text) => text.as_str(),
             Piece::Rows(_) => "'{}'",
             Piece::Time(_) => "'2026-01-01'",
+            Piece::Buckets(_) => "'{0}'",
         });
         pieces.collect()
     };

@@ -401,3 +401,48 @@ fn rows_that_a_subquery_locks() {
         "#]],
     );
 }
+
+/// Each row of the source acts on the node of its key alone.
+#[test]
+fn merge_node_by_node() {
+    for sql in [
+        // Colocated: as it is.
+        "MERGE INTO orders USING customers c ON c.id = customer_id WHEN MATCHED THEN DELETE",
+        "MERGE INTO lines l USING customers c ON l.customer_id = c.id \
+         WHEN MATCHED THEN UPDATE SET item = c.name WHEN NOT MATCHED THEN INSERT VALUES (c.id, c.name)",
+        "MERGE INTO lines l USING (SELECT customer_id AS k, count(*) AS n FROM orders GROUP BY 1) s ON l.customer_id = s.k \
+         WHEN MATCHED THEN UPDATE SET number = s.n WHEN NOT MATCHED THEN INSERT (customer_id, number) VALUES (s.k, s.n)",
+        "MERGE INTO lines l USING (SELECT o.customer_id AS k, r.code FROM rates r LEFT JOIN orders o ON o.id = 1) s ON l.customer_id = s.k \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (s.k, s.code)",
+        // Of every node's own copy.
+        "MERGE INTO lines l USING items i ON l.customer_id = i.id \
+         WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)",
+        "MERGE INTO lines l USING items i ON l.item = i.name WHEN MATCHED THEN DELETE",
+        "MERGE INTO lines l USING (SELECT * FROM items ORDER BY name LIMIT 3) i ON l.customer_id = i.id \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)",
+        "MERGE INTO lines l USING (VALUES (1, 'a'), (2, 'b')) v (k, x) ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        "MERGE INTO lines l USING unnest($1::int[], $2::text[]) v (k, x) ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        // Brought to every node.
+        "MERGE INTO lines l USING orders o ON l.customer_id = o.id \
+         WHEN MATCHED THEN UPDATE SET item = o.total WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (o.id, o.total)",
+        "MERGE INTO lines l USING home h ON l.customer_id = h.a WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)",
+        "MERGE INTO orders o USING events e ON o.placed = e.at WHEN MATCHED THEN UPDATE SET total = 0",
+        // One node.
+        "MERGE INTO lines l USING (VALUES (5, 'a')) v (k, x) ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        "MERGE INTO lines l USING (SELECT $1::int AS k, $2::text AS x) v ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        "MERGE INTO lines l USING (SELECT 1) v ON l.customer_id = $1 \
+         WHEN MATCHED THEN UPDATE SET item = $2 WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES ($1, $2)",
+        "MERGE INTO lines l USING (SELECT 1) v ON l.customer_id = 5 \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (6, 'x')",
+        "MERGE INTO lines l USING rates r ON l.customer_id = 5 AND l.item = r.code WHEN MATCHED THEN DELETE",
+        // Time.
+        "MERGE INTO orders o USING customers c ON o.customer_id = c.id \
+         WHEN MATCHED THEN UPDATE SET placed = 'now' WHEN NOT MATCHED THEN INSERT (id, customer_id) VALUES (1, c.id)",
+    ] {
+        print!("{sql}\n{}", planned(sql, 3));
+    }
+}
