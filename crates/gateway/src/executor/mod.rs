@@ -353,7 +353,7 @@ impl Executor<'_> {
     }
 
     /// Runs one text per node, concurrently, and merges their answers into one, in the given order.
-    pub(super) async fn run_texts(
+    async fn run_texts(
         &mut self,
         texts: &[(NodeId, &str)],
         access: Access,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, UpdateStmt};
 
-use super::analysis::{Analysis, ItemId, Source, Value};
+use super::analysis::{Analysis, ItemId, Source, Value, Whereabouts};
 use super::carried::refuse_change;
 use super::context::Context;
 use super::defaults::Evaluation;
@@ -21,11 +21,12 @@ use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::modifying;
 use super::pins::{Facts, Landing, landing, pin};
 use super::sql_text::deparse_expression;
-use super::syntax::written;
+use super::syntax::{say_default, written};
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
 use super::{
     gaps, gather, local_locks, replicas, scatter, time_gaps, unseen, views, written_defaults,
+    written_views,
 };
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
@@ -107,7 +108,7 @@ fn on_view(
 ) -> Result<Planned, Refusal> {
     let contents = views::contents(view, definition, context)?;
     if contents.distributed {
-        return Err(views::refuse_write(view));
+        return on_view_of_spread(tree, view, analysis, context);
     }
     if !contents.home {
         return on_replicated(tree, view, None, analysis, context);
@@ -120,6 +121,44 @@ fn on_view(
         }
         _ => on_home(tree, analysis, context),
     }
+}
+
+/// A view over a spread table: as if it were spread itself.
+fn on_view_of_spread(
+    tree: &NodeEnum,
+    view: &Arc<Relation>,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if matches!(tree, NodeEnum::MergeStmt(_)) {
+        let message = format!("cannot execute MERGE on relation \"{}\"", view.name);
+        return Err(Refusal::postgres("0A000", message)
+            .with_detail("This operation is not supported for views."));
+    }
+    let written = written_views::as_table(view, context)?;
+    refuse_unsafe_code(written.base, fired(tree, written.base), context)?;
+    let target = analysis.target.unwrap_or_default();
+    let mut analysis = analysis.clone();
+    let spread = Whereabouts::of(&written.table);
+    analysis.items[target].source = Source::Table { relation: &written.table, spread };
+    if let NodeEnum::UpdateStmt(update) = tree {
+        let facts = Facts::from_values(&analysis);
+        let moves = matches!(key_change(update, &written.table, target, &facts), KeyChange::Moves);
+        // Which default is meant, the view's or the table's, PostgreSQL knows; and each node has its own sequences.
+        if moves || say_default(&update.target_list) {
+            return Err(Refusal::unsupported(
+                format!("this UPDATE of view \"{}\" is not supported", view.name),
+                match moves {
+                    true => {
+                        "It may change distribution keys, and rows would have to go to another node."
+                    }
+                    false => "It asks for a default, which each node would evaluate by itself.",
+                },
+                "Update the table itself.",
+            ));
+        }
+    }
+    on_distributed(tree, &written.table, &analysis, context)
 }
 
 /// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.

@@ -30,6 +30,7 @@ use crate::planner::filters::{is_equals, value};
 use crate::planner::functions::volatility;
 use crate::planner::gather::{self, Order};
 use crate::planner::locality::{all_pins, home_reason, pinned_reason};
+use crate::planner::names::Found;
 use crate::planner::own_rows::split;
 use crate::planner::pins::{Facts, pin, stored_pin};
 use crate::planner::sql_text::parse_expression;
@@ -334,7 +335,7 @@ impl Merging<'_, '_> {
         let key_name = &self.relation.columns[key.column].name;
         let compared = self.source_keys(key);
         let mut inserted = inserting(self.merge).map(|clause| {
-            self.inserted(clause, key.column).and_then(|node| self.source_column(node))
+            self.inserted(clause, key.column).and_then(|node| self.inserted_column(node))
         });
         let found = match inserted.next() {
             None => compared.into_iter().next(),
@@ -396,6 +397,29 @@ impl Merging<'_, '_> {
             }
         }
         found
+    }
+
+    /// The column of the source that is inserted as the key: there only the source is in sight.
+    fn inserted_column<'n>(&self, node: &'n Node) -> Option<SourceColumn<'n>> {
+        let found = self.source_column(node);
+        let Some(NodeEnum::ColumnRef(reference)) = &node.node else { return found };
+        let ([name], None) = (&reference.fields[..], found) else { return found };
+        let (name, target) = (string(name)?, self.target());
+        let mut found = Vec::new();
+        for &item in &self.analysis.queries[0].items {
+            if item == target || self.analysis.items[item].hidden {
+                continue;
+            }
+            match self.analysis.find(item, name) {
+                Found::One(column) => found.push(column),
+                Found::None => (),
+                Found::Uncertain => return None,
+            }
+        }
+        match found[..] {
+            [column] => Some(SourceColumn::Known(column)),
+            _ => None,
+        }
     }
 
     /// The column of the source that a mere reference means.
