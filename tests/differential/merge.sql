@@ -46,7 +46,7 @@ SELECT id, v, t, twice FROM target ORDER BY id;
 MERGE INTO target t USING spread s ON t.id = s.id AND s.w < 5 WHEN MATCHED THEN UPDATE SET v = 0 WHEN NOT MATCHED AND s.id > 40 THEN INSERT (v, id) VALUES (s.w, s.id);
 SELECT id, v, t, twice FROM target ORDER BY id;
 MERGE INTO target t USING (SELECT id, count(*) AS n, max(t) AS t FROM source GROUP BY id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = s.n WHEN NOT MATCHED THEN INSERT (id, v, t) VALUES (s.id, s.n, s.t);
-MERGE INTO target t USING (SELECT DISTINCT ON (w) w + 100 AS id, t FROM spread ORDER BY w, id DESC) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t = s.t WHEN NOT MATCHED THEN INSERT (id, t) VALUES (s.id, s.t);
+MERGE INTO target t USING (SELECT DISTINCT ON (w) w + 100 AS id, t FROM spread ORDER BY w, spread.id DESC) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t = s.t WHEN NOT MATCHED THEN INSERT (id, t) VALUES (s.id, s.t);
 MERGE INTO target t USING (SELECT id + 200 AS id, v FROM copied ORDER BY id LIMIT 4) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v);
 MERGE INTO target t USING (SELECT s.id, c.t FROM source s LEFT JOIN copied c ON c.id = s.id UNION ALL SELECT 300, 'x') s ON t.id = s.id WHEN MATCHED THEN UPDATE SET t = s.t WHEN NOT MATCHED THEN INSERT (id, t) VALUES (s.id, s.t);
 WITH c AS (SELECT id + 400 AS id, t FROM source WHERE v > 200) MERGE INTO target t USING c ON t.id = c.id WHEN NOT MATCHED THEN INSERT (id, t) VALUES (c.id, c.t) WHEN MATCHED THEN DELETE;
@@ -126,6 +126,7 @@ ROLLBACK;
 
 -- errors
 MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 1 / 0 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
+-- refused in together, apart, one_side: whether it is a column only the nodes know
 MERGE INTO target t USING source s ON t.id = s.nothing WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id, 5);
 MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, twice) VALUES (s.id, 5);
@@ -133,6 +134,7 @@ MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n
 MERGE INTO target t USING (VALUES ('a')) s (id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 MERGE INTO target t USING (VALUES (1), (NULL)) s (id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 MERGE INTO nowhere t USING source s ON t.id = s.id WHEN MATCHED THEN DELETE;
+-- refused in together, apart, one_side: it may be a table that node 1 has
 MERGE INTO target t USING nowhere s ON t.id = s.id WHEN MATCHED THEN DELETE;
 SELECT id, v, t FROM target ORDER BY id;
 
@@ -142,5 +144,7 @@ MERGE INTO target t USING source s ON t.v = s.v WHEN NOT MATCHED THEN INSERT (id
 MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id + 1000, s.v);
 -- refused in together, apart, one_side: rows would have to go to another node
 MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = t.id + 1000;
+-- refused in together, apart, one_side: the key must be an integer
+MERGE INTO target t USING (VALUES (1.5), (2)) s (id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 -- refused in together, apart, one_side: each node would find another source
 MERGE INTO target t USING (SELECT (random() * 5)::int + 800 AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);

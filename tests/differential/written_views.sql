@@ -1,14 +1,15 @@
 --! distribution replicated:
---! distribution by_key: people HASH (id); logs ROUND ROBIN; cities REPLICATED; numbered HASH (k); orders HASH (person)
---! distribution by_name: people HASH (name); logs HASH (person); cities REPLICATED; numbered HASH (k); orders HASH (id)
+--! distribution by_key: people HASH (id); logs ROUND ROBIN; cities REPLICATED; numbered HASH (k); orders HASH (person); dated HASH (id)
+--! distribution by_name: people HASH (name); logs HASH (person); cities REPLICATED; numbered HASH (k); orders HASH (id); dated HASH (id)
 --! changes data
 -- Writes through views that PostgreSQL writes through by itself.
 
-CREATE TABLE people (id int, name text, city text DEFAULT 'none', age int, made timestamptz DEFAULT now(), double int GENERATED ALWAYS AS (age * 2) STORED, PRIMARY KEY (id, name));
+CREATE TABLE people (id int, name text, city text DEFAULT 'none', age int, double int GENERATED ALWAYS AS (age * 2) STORED, PRIMARY KEY (id, name));
 CREATE TABLE logs (person int, what text);
 CREATE TABLE cities (city text PRIMARY KEY, country text);
 CREATE TABLE numbered (k int PRIMARY KEY, n serial, t text);
 CREATE TABLE orders (id int, person int, total int);
+CREATE TABLE dated (id int PRIMARY KEY, v int, made timestamptz DEFAULT now());
 INSERT INTO people (id, name, city, age) SELECT i, 'p' || i, CASE i % 3 WHEN 0 THEN 'Oslo' WHEN 1 THEN 'Rome' ELSE 'Paris' END, i * 2 FROM generate_series(1, 30) i;
 INSERT INTO logs SELECT i % 10, 'w' || i FROM generate_series(1, 30) i;
 INSERT INTO cities VALUES ('Oslo', 'Norway'), ('Rome', 'Italy'), ('Paris', 'France');
@@ -26,6 +27,8 @@ CREATE VIEW with_default AS SELECT id, name, city, age FROM people;
 ALTER VIEW with_default ALTER COLUMN city SET DEFAULT 'of the view';
 CREATE VIEW numbers_shown AS SELECT n, t, k FROM numbered;
 CREATE VIEW numbers_hidden AS SELECT t, k FROM numbered;
+CREATE VIEW dates AS SELECT made, id, v FROM dated;
+CREATE VIEW undated AS SELECT id, v FROM dated;
 CREATE VIEW counted AS SELECT city, count(*) FROM people GROUP BY city;
 CREATE VIEW limited AS SELECT id, name FROM people LIMIT 5;
 
@@ -63,8 +66,18 @@ UPDATE everyone e SET age = c.length FROM (SELECT city, length(country) FROM cit
 UPDATE romans SET years = (SELECT count(*) FROM logs WHERE person = number);
 DELETE FROM everyone e USING orders o WHERE o.person = e.id AND o.total = 250 RETURNING e.id, o.id;
 DELETE FROM romans WHERE number IN (SELECT person FROM orders WHERE total < 50);
-UPDATE everyone SET made = now() WHERE age > 3;
-SELECT count(DISTINCT made) FROM people WHERE age > 3;
+INSERT INTO dates (id, v) SELECT i, i FROM generate_series(1, 20) i;
+SELECT count(DISTINCT made) FROM dated;
+UPDATE dates SET made = now() WHERE v > 3;
+SELECT count(DISTINCT made) FROM dated;
+UPDATE dates SET made = '2020-01-01' WHERE id IN (5, 6, 7) RETURNING *;
+INSERT INTO undated VALUES (31, 1);
+-- bind: 32
+INSERT INTO undated VALUES ($1, 1) RETURNING v;
+-- refused in by_key, by_name: each node would give its rows another time
+INSERT INTO undated SELECT i, i FROM generate_series(41, 60) i;
+UPDATE undated SET v = v + 1;
+SELECT id, v FROM dated ORDER BY id;
 INSERT INTO everyone (id, name, age) VALUES (201, 'y1', 1), (202, 'y2', 2), (203, 'y3', 3), (204, 'y4', DEFAULT) RETURNING id, name, city, double;
 INSERT INTO everyone (id, name, age) SELECT i, 'z' || i, i FROM generate_series(301, 320) i;
 INSERT INTO everyone (id, name, age) SELECT id + 400, name, age FROM everyone WHERE id < 10;
@@ -101,8 +114,11 @@ UPDATE numbers_hidden SET t = t || k WHERE k < 5;
 DELETE FROM numbers_hidden WHERE k = 6;
 SELECT k, t FROM numbered ORDER BY k;
 INSERT INTO numbers_shown (k) VALUES (1);
--- refused in by_key, by_name: each node would evaluate the default
 UPDATE with_default SET city = DEFAULT WHERE id = 5;
+UPDATE with_default SET city = DEFAULT WHERE age < 5;
+SELECT id, city FROM people WHERE city = 'of the view' ORDER BY id;
+-- refused in by_key, by_name: each node would evaluate the default
+UPDATE with_default SET age = DEFAULT WHERE id = 5;
 
 -- blocks
 BEGIN;

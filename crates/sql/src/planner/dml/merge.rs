@@ -22,7 +22,7 @@ use crate::catalog::{Placement, Relation, RelationKind, Volatility};
 use crate::hash::KeyType;
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
 use crate::planner::analysis::{
-    Analysis, ColumnId, ColumnUse, Constraint, Item, ItemId, Source, Whereabouts,
+    Analysis, ColumnId, ColumnUse, Constraint, Item, ItemId, Source, Value, Whereabouts,
 };
 use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
@@ -498,7 +498,21 @@ impl Merging<'_, '_> {
     fn refuse_type(&self, column: SourceColumn<'_>, key_type: KeyType) -> Result<(), Refusal> {
         // Of what is computed the nodes will say it: see `bucket_sql`.
         let SourceColumn::Known(column) = column else { return Ok(()) };
-        let Some((base, column)) = self.analysis.base(column) else { return Ok(()) };
+        let Some((base, column)) = self.analysis.base(column) else {
+            let is_fraction = |node: &&Node| match value(node) {
+                Some(Value::Number(number)) => number.parse::<i64>().is_err(),
+                _ => false,
+            };
+            let values = self.values_of(column).unwrap_or_default();
+            return match key_type.family() == "integer" && values.iter().any(is_fraction) {
+                true => Err(self.refuse(
+                    "ON compares the distribution key, an integer, with numbers that may be none."
+                        .to_owned(),
+                    "Compare it with integers.",
+                )),
+                false => Ok(()),
+            };
+        };
         let Some(of) = base.columns.get(column) else { return Ok(()) };
         let may = match KeyType::from_oid(of.type_oid) {
             _ if of.domain => true,
@@ -566,6 +580,10 @@ impl Merging<'_, '_> {
         }
         if !stays {
             self.refuse_differing(&collect, is_unstable)?;
+        } else if let Some(name) = self.differs_by_copy(|item| item.distributed().is_none()) {
+            return Err(super::refuse_differing(&format!(
+                "{name} is read by places of rows, which each node has otherwise"
+            )));
         }
         if let Some(why) = &analysis.time_in_view {
             return Err(super::refuse_differing(why));
@@ -629,6 +647,11 @@ impl Merging<'_, '_> {
                 "the source calls a volatile function, on each node",
             ));
         }
+        if let Some(name) = self.differs_by_copy(|_| true) {
+            return Err(super::refuse_differing(&format!(
+                "{name} is read by places of rows, which each node has otherwise"
+            )));
+        }
         let is_read_here = |(id, item): (ItemId, &Item<'_>)| {
             matches!(item.source, Source::Table { .. })
                 && id != self.target()
@@ -640,6 +663,18 @@ impl Merging<'_, '_> {
             )),
             false => Ok(()),
         }
+    }
+
+    /// A table that is sampled, or of which a system column is read, where rows are counted more than once.
+    fn differs_by_copy(&self, counts: impl Fn(&Item<'_>) -> bool) -> Option<&str> {
+        let analysis = self.analysis;
+        let mut items = analysis.items.iter().enumerate();
+        let found = items.find(|(id, item)| {
+            *id != self.target()
+                && counts(item)
+                && (item.sampled || analysis.system_columns.contains(id))
+        });
+        found.map(|(_, item)| item.name)
     }
 
     /// Whether the source, which each node computes, may come out otherwise each time.
