@@ -5,6 +5,7 @@
 //! Start reading at [`plan_modification`].
 
 mod merge;
+mod writes;
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::filters::value;
 use super::gather::Order;
 use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::modifying;
-use super::pins::{Facts, Landing, landing, pin};
+use super::pins::{Facts, pin};
 use super::sql_text::deparse_expression;
 use super::syntax::{say_default, written};
 use super::unseen::refuse_unsafe_code;
@@ -31,10 +32,10 @@ use super::{
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, Collect, DataPlan, Gather, Move, NodeChoice, Piece, Pin, Plan, Planned, RowsWrite,
-    RunOn, Template,
+    Access, DataPlan, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
 };
 use crate::refusal::Refusal;
+use writes::{around, at_pins, refuse_differing, refuse_home_function, refuse_home_relation};
 
 /// Plans an UPDATE, DELETE or MERGE.
 pub(super) fn plan_modification(
@@ -216,30 +217,6 @@ fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> St
     }
 }
 
-fn refuse_home_relation(relation: &str) -> Refusal {
-    Refusal::unsupported(
-        format!("\"{relation}\" cannot be used in a write to several nodes"),
-        "It is on node 1 only, and the other nodes do not see it.",
-        "Insert its rows into a replicated table first, or write the rows one by one.",
-    )
-}
-
-fn refuse_home_function(name: &str) -> Refusal {
-    Refusal::unsupported(
-        format!("{name}() in a write to several nodes is not supported"),
-        "It must be called on node 1.",
-        "Pin the distribution key, or compute the value first.",
-    )
-}
-
-fn refuse_differing(obstacle: &str) -> Refusal {
-    Refusal::unsupported(
-        "this write to several nodes may differ by node",
-        format!("In it {obstacle}."),
-        "Compute what it reads first and send the result with the statement.",
-    )
-}
-
 fn on_distributed(
     tree: &NodeEnum,
     relation: &Arc<Relation>,
@@ -270,23 +247,6 @@ fn on_distributed(
             move_rows(tree, relation, analysis, on_one_node, context)
         }
     }
-}
-
-/// The statement as it is on the node where all `pins` land; what is to be done if they land on several is asked for only
-/// where parameters decide that. `None`: they land on several.
-fn at_pins(
-    pins: &[Pin],
-    why: String,
-    otherwise: impl FnOnce() -> Result<Planned, Refusal>,
-    context: &Context<'_>,
-) -> Result<Option<Planned>, Refusal> {
-    let otherwise = match landing(pins, context.catalog) {
-        Landing::Several => return Ok(None),
-        Landing::Certain => None,
-        Landing::Open => Some(Box::new(otherwise()?)),
-    };
-    let node = NodeChoice::Pinned(pins.to_vec());
-    Ok(Some(Planned::new(DataPlan::One { node, access: Access::Write, otherwise }, why)))
 }
 
 /// A write whose rows are on several nodes.
@@ -351,26 +311,6 @@ fn gathered(
     let order = Order { collect: &collect, literal_time, local: &local };
     let built = gather::build(tree.clone(), analysis, &order, context)?;
     Ok(around(built, analysis, run_on))
-}
-
-/// The plan of a final statement that writes the target over what is collected.
-fn around(built: (Vec<Collect>, Template), analysis: &Analysis<'_>, run_on: RunOn) -> Plan {
-    let (collects, statement) = built;
-    let writes = analysis.target.and_then(|target| match analysis.items[target].source {
-        Source::Table { relation, .. } => Some(relation.oid),
-        _ => None,
-    });
-    Plan::Data(DataPlan::Gather(Gather {
-        collects,
-        statement,
-        partial: None,
-        brought: Vec::new(),
-        indexed: None,
-        first: None,
-        run_on,
-        access: Access::Write,
-        writes,
-    }))
 }
 
 /// What an UPDATE does to distribution keys.

@@ -17,7 +17,9 @@ use pg_query::protobuf::{
     OverridingKind, ResTarget,
 };
 
-use super::{around, at_pins, refuse_home_relation};
+use super::writes::{
+    around, at_pins, refuse_differing, refuse_home_function, refuse_home_relation,
+};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility};
 use crate::hash::KeyType;
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
@@ -117,7 +119,7 @@ fn write_out_inserted(
     }
     let mut is_longer = false;
     for (index, column) in relation.columns.iter().enumerate() {
-        let is_given = names.iter().any(|name| *name == column.name);
+        let is_given = names.contains(&column.name);
         if is_given || column.generated || !evaluation.once_for_several_nodes(index) {
             continue;
         }
@@ -581,12 +583,12 @@ impl Merging<'_, '_> {
         if !stays {
             self.refuse_differing(&collect, is_unstable)?;
         } else if let Some(name) = self.differs_by_copy(|item| item.distributed().is_none()) {
-            return Err(super::refuse_differing(&format!(
+            return Err(refuse_differing(&format!(
                 "{name} is read by places of rows, which each node has otherwise"
             )));
         }
         if let Some(why) = &analysis.time_in_view {
-            return Err(super::refuse_differing(why));
+            return Err(refuse_differing(why));
         }
         let binds = self.inserts() && !stays;
         if collect.is_empty() && !binds && !reads_time {
@@ -617,7 +619,7 @@ impl Merging<'_, '_> {
             return Err(unseen::refusal(reason));
         }
         if let Some(name) = &self.analysis.functions.home {
-            return Err(super::refuse_home_function(name));
+            return Err(refuse_home_function(name));
         }
         if !self.analysis.locked.is_empty() {
             return Err(self.refuse(
@@ -643,12 +645,10 @@ impl Merging<'_, '_> {
             }
         }
         if self.is_source_volatile() {
-            return Err(super::refuse_differing(
-                "the source calls a volatile function, on each node",
-            ));
+            return Err(refuse_differing("the source calls a volatile function, on each node"));
         }
         if let Some(name) = self.differs_by_copy(|_| true) {
-            return Err(super::refuse_differing(&format!(
+            return Err(refuse_differing(&format!(
                 "{name} is read by places of rows, which each node has otherwise"
             )));
         }
@@ -658,7 +658,7 @@ impl Merging<'_, '_> {
                 && !collect.contains(&id)
         };
         match is_unstable && analysis.items.iter().enumerate().any(is_read_here) {
-            true => Err(super::refuse_differing(
+            true => Err(refuse_differing(
                 "a subquery with LIMIT, windows or ordered aggregates may differ by node",
             )),
             false => Ok(()),
