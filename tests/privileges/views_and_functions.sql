@@ -49,16 +49,29 @@ SELECT * FROM sums;
 SELECT * FROM joined;
 SELECT * FROM plain p JOIN orders o ON o.amount = p.amount;
 SELECT customer FROM plain WHERE customer IN (SELECT customer FROM orders);
--- refused in by_key, apart, spread: views over distributed tables cannot be written
 INSERT INTO plain VALUES (1, '2026-01-01', 5);
--- refused in by_key, apart, spread: views over distributed tables cannot be written
 UPDATE plain SET amount = 0;
--- refused in by_key, apart, spread: views over distributed tables cannot be written
 DELETE FROM plain;
 COPY (SELECT customer, amount FROM plain) TO STDOUT;
 COPY (SELECT sum(amount) FROM plain) TO STDOUT;
 PREPARE p AS SELECT sum(amount) FROM plain;
 EXECUTE p;
+--@ owner
+GRANT INSERT, UPDATE (amount), DELETE ON plain, invoker, barrier TO test_reader;
+--@ reader
+INSERT INTO plain VALUES (1, '2026-01-01', 5), (2, '2026-01-01', 6), (3, '2026-01-01', 7);
+INSERT INTO plain SELECT customer, day, amount + 100 FROM plain WHERE amount < 8;
+UPDATE plain SET amount = amount + 1 WHERE customer = 2;
+UPDATE plain SET amount = amount + 1 RETURNING customer, amount;
+UPDATE plain SET day = '2026-01-02';
+DELETE FROM plain WHERE amount > 100;
+INSERT INTO barrier VALUES (1, 50), (5, 51), (6, 52);
+UPDATE barrier SET amount = 60 WHERE amount = 50;
+INSERT INTO invoker VALUES (1, 5), (2, 6);
+UPDATE invoker SET amount = 0;
+DELETE FROM invoker;
+UPDATE orders SET amount = 0;
+SELECT sum(amount), count(*) FROM plain;
 --@ direct
 SELECT count(*) FROM orders;
 SELECT * FROM plain;

@@ -6,8 +6,8 @@
 //!
 //! SQL texts in plans are final except for what the executor fills in: `$n` stay the client's parameters (same
 //! numbers, always sent with all their types); a [`Template`]'s gaps receive gathered rows, as parameters after the
-//! client's (as settings for commands that take none), and the current time ([`Piece::Time`]); and names that
-//! only the session knows are replaced ([`SessionNames`]).
+//! client's (as settings for commands that take none), the current time ([`Piece::Time`]) and what is each
+//! node's own ([`Piece::Buckets`]); and names that only the session knows are replaced ([`SessionNames`]).
 
 mod concerns;
 mod copy;

@@ -74,6 +74,8 @@ impl Executor<'_> {
                 Piece::Rows(index) => {
                     text.push_str(values.get(*index).map_or("NULL", String::as_str));
                 }
+                // A query's has none.
+                Piece::Buckets(_) => return Ok(None),
             }
         }
         let Some(statement) = statement::parse(&text)?.pop() else { return Ok(None) };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tutti_link::Link;
 use tutti_link::connection::told;
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, Brought, Collect, Gather, Indexed, Partial, Piece, RunOn, Template};
 use tutti_sql::planner::{is_read_alike, refuse_types};
 use tutti_sql::statement;
@@ -31,6 +31,8 @@ const ROWS_SETTING: &str = "tutti.rows_";
 enum Filled {
     /// Every node runs it, and answers are concatenated.
     OnEach(String, Call),
+    /// The same with a text for each node.
+    OfNodes(Vec<(NodeId, String)>, Call),
     /// It runs where the plan says.
     Finally(String, Call),
 }
@@ -49,6 +51,11 @@ impl Executor<'_> {
         }
         match self.fill_way(gather, call).await? {
             Filled::OnEach(text, call) => self.run_on_each(gather.access, &text, &call).await,
+            Filled::OfNodes(texts, call) => {
+                let texts: Vec<_> =
+                    texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
+                self.run_texts(&texts, gather.access, SnapshotNeed::Rows, &call).await
+            }
             Filled::Finally(text, call) => match &gather.run_on {
                 RunOn::One(choice) => {
                     let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
@@ -77,7 +84,8 @@ impl Executor<'_> {
                 let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
                 (text, call, vec![node])
             }
-            (Filled::Finally(..), RunOn::Replicas { .. } | RunOn::Rows(_)) => {
+            (Filled::OfNodes(..), _)
+            | (Filled::Finally(..), RunOn::Replicas { .. } | RunOn::Rows(_)) => {
                 return Err(Failure::error("XX000", "a query writes to copies"));
             }
         };
@@ -100,6 +108,9 @@ impl Executor<'_> {
             let text = fill_template(statement, call, &times);
             let call = call.carrying(self.rows_of(&rows), self.travelling_bytes_max())?;
             return Ok(Filled::OnEach(text, call));
+        }
+        if gather.statement.is_of_node() {
+            return self.fill_for_nodes(gather, call).await;
         }
         let (partial, of_partial, of_gather) = match way.brought {
             Some(Brought::Parts(partial)) => (Some(partial), way.sizes, None),
@@ -158,6 +169,26 @@ impl Executor<'_> {
         let text = fill_template(&gather.statement, call, &times);
         let bytes_max = self.travelling_bytes_max();
         Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
+    }
+
+    /// The same where each node gets a statement of its own.
+    async fn fill_for_nodes(&mut self, gather: &Gather, call: &Call) -> Result<Filled, Failure> {
+        if gather.access == Access::Write {
+            self.need_transaction();
+        }
+        let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
+        let collected = self.collect(&gather.collects, None, &times, call).await?;
+        let collected = collected.into_iter().map(Collected::into_same);
+        let collected = collected.collect::<Result<Vec<_>, _>>()?;
+        let call = &*call.with_room(&gather.statement, collected.len())?;
+        let nodes = self.tx.catalog.nodes.clone();
+        let text = |node| {
+            let template = of_node(&gather.statement, node, &self.tx.catalog);
+            (node, fill_template(&template, call, &times))
+        };
+        let texts = nodes.into_iter().map(text).collect();
+        let bytes_max = self.travelling_bytes_max();
+        Ok(Filled::OfNodes(texts, call.carrying(Rows::Everywhere(collected), bytes_max)?))
     }
 
     fn are_worth_tables(&self, collected: &[Bytes]) -> bool {
@@ -433,9 +464,25 @@ pub(super) fn fill_template_with(
             Piece::Sql(sql) => text.push_str(sql),
             Piece::Rows(index) => text.push_str(&format!(" ${}", before + place(*index) + 1)),
             Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
+            // Of no node: none.
+            Piece::Buckets(_) => text.push_str("'{}'"),
         }
     }
     text
+}
+
+/// `template` as this node gets it.
+fn of_node(template: &Template, node: NodeId, catalog: &Catalog) -> Template {
+    let own = |piece: &Piece| match piece {
+        Piece::Buckets(map) => {
+            let nodes = catalog.maps.get(map).map(|map| map.0.as_slice()).unwrap_or_default();
+            let own = nodes.iter().enumerate().filter(|(_, of)| **of == node);
+            let own: Vec<_> = own.map(|(bucket, _)| bucket.to_string()).collect();
+            Piece::Sql(format!("'{{{}}}'", own.join(",")))
+        }
+        piece => piece.clone(),
+    };
+    Template(template.0.iter().map(own).collect())
 }
 
 /// Whether it is a command whose query may have none.
@@ -452,6 +499,9 @@ fn template_of_settings(template: &Template, times: &Times) -> Result<String, Fa
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
             Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
+            Piece::Buckets(_) => {
+                return Err(Failure::error("XX000", "a command for one node asks for its buckets"));
+            }
             Piece::Rows(index) => {
                 let setting = format!("pg_catalog.current_setting('{ROWS_SETTING}{index}')");
                 let cast = match pieces.peek() {

@@ -27,6 +27,7 @@ impl fmt::Display for Template {
                 Piece::Sql(text) => formatter.write_str(text)?,
                 Piece::Rows(index) => write!(formatter, "<rows {index}>")?,
                 Piece::Time(sql) => write!(formatter, "<{sql}>")?,
+                Piece::Buckets(_) => formatter.write_str("<buckets>")?,
             }
         }
         Ok(())
@@ -34,6 +35,11 @@ impl fmt::Display for Template {
 }
 
 impl Template {
+    /// Whether it is another text for each node.
+    pub fn is_of_node(&self) -> bool {
+        self.0.iter().any(|piece| matches!(piece, Piece::Buckets(_)))
+    }
+
     /// The same with text before and after.
     #[must_use]
     pub fn wrap(mut self, before: &str, after: &str) -> Self {
@@ -55,6 +61,8 @@ pub enum Piece {
     /// What this expression gives on node 1 before the statement is run, as a literal: the current time, which must be
     /// the same on all nodes.
     Time(String),
+    /// The buckets of this map that the node has to which the statement goes, as the text of an array.
+    Buckets(MapId),
 }
 
 /// What to bring together of one table before a final statement can run.

@@ -169,7 +169,7 @@ impl<'a> Analyser<'a> {
                 let (query, hidden) = self.open(merge.with_clause.as_ref())?;
                 let target = self.target(merge.relation.as_ref())?;
                 if let Some(source) = &merge.source_relation {
-                    self.add_from_item(source, false)?;
+                    self.add_from_item(source, true)?;
                 }
                 if let Some(condition) = &merge.join_condition {
                     // As in `source LEFT JOIN target ON`: source rows without a match count too.

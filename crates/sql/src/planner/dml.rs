@@ -4,12 +4,15 @@
 //! Never: rewrites anything but the statement that moves rows (`gather.rs` does the rest).
 //! Start reading at [`plan_modification`].
 
+mod merge;
+mod writes;
+
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, UpdateStmt};
 
-use super::analysis::{Analysis, ItemId, Source, Value};
+use super::analysis::{Analysis, ItemId, Source, Value, Whereabouts};
 use super::carried::refuse_change;
 use super::context::Context;
 use super::defaults::Evaluation;
@@ -17,20 +20,22 @@ use super::filters::value;
 use super::gather::Order;
 use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::modifying;
-use super::pins::{Facts, Landing, landing, pin};
+use super::pins::{Facts, pin};
 use super::sql_text::deparse_expression;
-use super::syntax::written;
+use super::syntax::{say_default, written};
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
 use super::{
     gaps, gather, local_locks, replicas, scatter, time_gaps, unseen, views, written_defaults,
+    written_views,
 };
 use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
 use crate::closure::events;
 use crate::plan::{
-    Access, DataPlan, Gather, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
+    Access, DataPlan, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
 };
 use crate::refusal::Refusal;
+use writes::{around, at_pins, refuse_differing, refuse_home_function, refuse_home_relation};
 
 /// Plans an UPDATE, DELETE or MERGE.
 pub(super) fn plan_modification(
@@ -43,6 +48,8 @@ pub(super) fn plan_modification(
     let expanded = views::expanded_tree(tree, context)?;
     let tree = expanded.as_ref().unwrap_or(tree);
     let explicit = written_defaults::written_out(tree, context)?;
+    let tree = explicit.as_ref().unwrap_or(tree);
+    let explicit = merge::written_out(tree, context)?;
     let tree = explicit.as_ref().unwrap_or(tree);
     let analysis = analyse(tree, context)?;
     let relation = written(tree).and_then(|range| context.relation(range));
@@ -102,7 +109,7 @@ fn on_view(
 ) -> Result<Planned, Refusal> {
     let contents = views::contents(view, definition, context)?;
     if contents.distributed {
-        return Err(views::refuse_write(view));
+        return on_view_of_spread(tree, view, analysis, context);
     }
     if !contents.home {
         return on_replicated(tree, view, None, analysis, context);
@@ -115,6 +122,44 @@ fn on_view(
         }
         _ => on_home(tree, analysis, context),
     }
+}
+
+/// A view over a spread table: as if it were spread itself.
+fn on_view_of_spread(
+    tree: &NodeEnum,
+    view: &Arc<Relation>,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    if matches!(tree, NodeEnum::MergeStmt(_)) {
+        let message = format!("cannot execute MERGE on relation \"{}\"", view.name);
+        return Err(Refusal::postgres("0A000", message)
+            .with_detail("This operation is not supported for views."));
+    }
+    let written = written_views::as_table(view, context)?;
+    refuse_unsafe_code(written.base, fired(tree, written.base), context)?;
+    let target = analysis.target.unwrap_or_default();
+    let mut analysis = analysis.clone();
+    let spread = Whereabouts::of(&written.table);
+    analysis.items[target].source = Source::Table { relation: &written.table, spread };
+    if let NodeEnum::UpdateStmt(update) = tree {
+        let facts = Facts::from_values(&analysis);
+        let moves = matches!(key_change(update, &written.table, target, &facts), KeyChange::Moves);
+        // Which default is meant, the view's or the table's, PostgreSQL knows; and each node has its own sequences.
+        if moves || say_default(&update.target_list) {
+            return Err(Refusal::unsupported(
+                format!("this UPDATE of view \"{}\" is not supported", view.name),
+                match moves {
+                    true => {
+                        "It may change distribution keys, and rows would have to go to another node."
+                    }
+                    false => "It asks for a default, which each node would evaluate by itself.",
+                },
+                "Update the table itself.",
+            ));
+        }
+    }
+    on_distributed(tree, &written.table, &analysis, context)
 }
 
 /// WHERE CURRENT OF: the row is where the cursor is, its copies are everywhere.
@@ -172,28 +217,15 @@ fn why_replicated(obstacle: Option<String>, reads: Option<&Arc<Relation>>) -> St
     }
 }
 
-fn refuse_home_relation(relation: &str) -> Refusal {
-    Refusal::unsupported(
-        format!("\"{relation}\" cannot be used in a write to several nodes"),
-        "It is on node 1 only, and the other nodes do not see it.",
-        "Insert its rows into a replicated table first, or write the rows one by one.",
-    )
-}
-
-fn refuse_merge() -> Refusal {
-    Refusal::unsupported(
-        "MERGE over several nodes is not supported",
-        "Whether a row matches must be known on all nodes before rows are inserted on one.",
-        "Use INSERT … ON CONFLICT, or UPDATE and INSERT in one transaction.",
-    )
-}
-
 fn on_distributed(
     tree: &NodeEnum,
     relation: &Arc<Relation>,
     analysis: &Analysis<'_>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
+    if let NodeEnum::MergeStmt(merge) = tree {
+        return merge::plan(merge, tree, relation, analysis, context);
+    }
     let target = analysis.target.unwrap_or_default();
     let facts = Facts::from_values(analysis);
     let pins = all_pins(analysis, &facts).filter(|_| home_reason(analysis).is_none());
@@ -201,33 +233,12 @@ fn on_distributed(
         NodeEnum::UpdateStmt(update) => key_change(update, relation, target, &facts),
         _ => KeyChange::None,
     };
-    if let (Some(pins), KeyChange::None) = (&pins, &key_change)
-        && !matches!(tree, NodeEnum::MergeStmt(_))
-    {
+    if let (Some(pins), KeyChange::None) = (&pins, &key_change) {
         let why = pinned_reason(analysis, pins.len());
-        let node = NodeChoice::Pinned(pins.clone());
-        match landing(pins, context.catalog) {
-            Landing::Several => (),
-            Landing::Certain => {
-                let plan =
-                    Plan::Data(DataPlan::One { node, access: Access::Write, otherwise: None });
-                return Ok(Planned::new(plan, why));
-            }
-            Landing::Open => {
-                let otherwise = Box::new(spread(tree, relation, analysis, context)?);
-                let plan = Plan::Data(DataPlan::One {
-                    node,
-                    access: Access::Write,
-                    otherwise: Some(otherwise),
-                });
-                return Ok(Planned::new(plan, why));
-            }
+        let otherwise = || spread(tree, relation, analysis, context);
+        if let Some(planned) = at_pins(pins, why, otherwise, context)? {
+            return Ok(planned);
         }
-    }
-    if matches!(tree, NodeEnum::MergeStmt(_)) {
-        // Pinned or not: a row that it inserts must have a key of that node, and only the
-        // statement's author knows whether it has.
-        return Err(refuse_merge());
     }
     match key_change {
         KeyChange::None => spread(tree, relation, analysis, context),
@@ -249,11 +260,7 @@ fn spread(
         return Err(unseen::refusal(reason));
     }
     if let Some(name) = &analysis.functions.home {
-        return Err(Refusal::unsupported(
-            format!("{name}() in a write to several nodes is not supported"),
-            "It must be called on node 1.",
-            "Pin the distribution key, or compute the value first.",
-        ));
+        return Err(refuse_home_function(name));
     }
     if let Some(home) = &analysis.home_relation {
         return Err(refuse_home_relation(home));
@@ -269,11 +276,7 @@ fn spread(
     }
     let differs = scatter::unstable_subquery(analysis).or_else(|| analysis.time_in_view.clone());
     if let Some(obstacle) = differs {
-        return Err(Refusal::unsupported(
-            "this write to several nodes may differ by node",
-            format!("In it {obstacle}."),
-            "Compute what it reads first and send the result with the statement.",
-        ));
+        return Err(refuse_differing(&obstacle));
     }
     let why = match obstacle {
         Some(obstacle) => format!("{not_pinned}; {obstacle}"),
@@ -306,22 +309,8 @@ fn gathered(
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
     let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
     let order = Order { collect: &collect, brought: &[], literal_time, local: &local };
-    let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
-    let writes = analysis.target.and_then(|target| match analysis.items[target].source {
-        Source::Table { relation, .. } => Some(relation.oid),
-        _ => None,
-    });
-    Ok(Plan::Data(DataPlan::Gather(Gather {
-        collects,
-        statement,
-        partial: None,
-        brought: Vec::new(),
-        indexed: None,
-        first: None,
-        run_on,
-        access: Access::Write,
-        writes,
-    })))
+    let built = gather::build(tree.clone(), analysis, &order, context)?;
+    Ok(around(built, analysis, run_on))
 }
 
 /// What an UPDATE does to distribution keys.
@@ -378,7 +367,9 @@ fn move_rows(
     on_one_node: bool,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
-    let NodeEnum::UpdateStmt(update) = tree else { return Err(refuse_merge()) };
+    let NodeEnum::UpdateStmt(update) = tree else {
+        return Err(Refusal::postgres("XX000", "only UPDATE changes distribution keys"));
+    };
     let refuse = |detail: &str| {
         Refusal::unsupported(
             format!("changing the distribution key of \"{}\" is not supported here", relation.name),

@@ -197,7 +197,7 @@ fn exists(node: &NodeEnum) -> Option<&SubLink> {
 }
 
 /// The operator `=` as `pg_catalog` has it.
-fn is_equals(name: &[Node]) -> bool {
+pub(super) fn is_equals(name: &[Node]) -> bool {
     match name {
         [operator] => string(operator) == Some("="),
         [schema, operator] => string(schema) == Some("pg_catalog") && string(operator) == Some("="),

@@ -140,6 +140,25 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             vec![column("id", INT4, None)],
         ),
         view("rate_codes", "SELECT rates.code FROM public.rates", vec![column("code", TEXT, None)]),
+        view(
+            "paid_lines",
+            "SELECT lines.item, lines.customer_id AS customer FROM public.lines WHERE lines.number > 0",
+            vec![column("item", TEXT, None), column("customer", INT4, None)],
+        ),
+        view(
+            "paid_by_first",
+            "SELECT paid_lines.customer FROM public.paid_lines WHERE paid_lines.customer < 9",
+            vec![column("customer", INT4, None)],
+        ),
+        view(
+            "placed_orders",
+            "SELECT orders.customer_id, orders.total, orders.id FROM public.orders",
+            vec![
+                column("customer_id", INT4, None),
+                column("total", NUMERIC, None),
+                column("id", INT4, None),
+            ],
+        ),
     ];
     let numbered = (AUDITED + 1..).zip(relations).map(|(number, table)| match table.oid {
         0 => Relation { oid: number, ..table },
@@ -265,6 +284,7 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             Piece::Sql(text) => text.as_str(),
             Piece::Rows(_) => "'{}'",
             Piece::Time(_) => "'2026-01-01'",
+            Piece::Buckets(_) => "'{0}'",
         });
         pieces.collect()
     };

@@ -10,6 +10,7 @@ use pg_query::protobuf::{Node, ResTarget, SelectStmt};
 use super::analysis::NOWHERE;
 use super::output_names;
 use super::sql_text::deparse;
+use crate::catalog::MapId;
 use crate::plan::{Piece, Template};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -27,6 +28,11 @@ pub(super) fn gap_of_time(sql: &str) -> String {
     // In digits, so that it does not say what means the current time, and another one everywhere.
     let digits: String = sql.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("'{MARKER}time:{digits}'")
+}
+
+/// The same for the buckets of this map that a node has.
+pub(super) fn gap_of_buckets(map: MapId) -> String {
+    format!("'{MARKER}buckets:{}'", map.0)
 }
 
 /// A client's statement that says itself what marks gaps could not be cut.
@@ -60,9 +66,11 @@ pub(super) fn cut(text: &str) -> Result<Template, Refusal> {
         let end = tail
             .find('\'')
             .ok_or_else(|| Refusal::postgres("XX000", "a gathered statement cannot be cut"))?;
-        let piece = match tail[..end].strip_prefix("time:") {
-            Some(digits) => of_digits(digits).map(Piece::Time),
-            None => tail[..end].parse().ok().map(Piece::Rows),
+        let gap = &tail[..end];
+        let piece = match (gap.strip_prefix("time:"), gap.strip_prefix("buckets:")) {
+            (Some(digits), _) => of_digits(digits).map(Piece::Time),
+            (_, Some(map)) => map.parse().ok().map(|map| Piece::Buckets(MapId(map))),
+            (None, None) => gap.parse().ok().map(Piece::Rows),
         };
         pieces.push(piece.ok_or_else(refuse_marker)?);
         rest = &tail[end + 1..];

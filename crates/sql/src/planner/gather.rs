@@ -65,12 +65,24 @@ struct Ends {
 ///
 /// Errors: 0A000 for system columns, samples and row locks that cannot be kept.
 pub(super) fn build(
-    mut tree: NodeEnum,
+    tree: NodeEnum,
     analysis: &Analysis<'_>,
     order: &Order<'_>,
     context: &Context<'_>,
 ) -> Result<(Vec<Collect>, Template), Refusal> {
     refuse_marked(&tree)?;
+    build_around(tree, analysis, order, context)
+}
+
+/// The same of a statement in which gaps are marked already.
+///
+/// Requires: [`refuse_marked`] has let it pass before.
+pub(super) fn build_around(
+    mut tree: NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+    context: &Context<'_>,
+) -> Result<(Vec<Collect>, Template), Refusal> {
     refuse_unkeepable(analysis, order)?;
     let locks = row_locks::take(&mut tree, analysis, order.collect, order.local, context)?;
     let tables = tables(analysis, order);

@@ -26,7 +26,7 @@ use super::context::Context;
 use super::defaults::Evaluation;
 use super::sql_text::deparse;
 use super::unseen::refuse_unsafe_code;
-use super::{mentions, replicas};
+use super::{mentions, replicas, written_views};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{DataPlan, Plan, Planned};
@@ -53,6 +53,11 @@ pub(super) fn plan_insert(
     };
     refuse_unsafe_code(relation, fired(insert), context)?;
     match (&relation.kind, &relation.placement) {
+        (RelationKind::View { .. }, _)
+            if mentions::of_relation(relation, context).distributed.is_some() =>
+        {
+            return plan_view_of_spread(insert, relation, statement, context);
+        }
         (RelationKind::View { .. }, _) => {
             return elsewhere::plan_view(relation, insert, context);
         }
@@ -69,6 +74,52 @@ pub(super) fn plan_insert(
         return plan_default_values(insert, relation, context);
     }
     plan_rows(insert, relation, &statement.text, context)
+}
+
+/// INSERT into a view over a spread table: as if the view were spread itself.
+fn plan_view_of_spread(
+    insert: &InsertStmt,
+    view: &Arc<Relation>,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let written = written_views::as_table(view, context)?;
+    refuse_unsafe_code(written.base, fired(insert), context)?;
+    let refuse = |detail: String| {
+        Refusal::unsupported(
+            format!("this INSERT into view \"{}\" is not supported", view.name),
+            detail,
+            "Insert into the table itself.",
+        )
+    };
+    let table = &written.base.name;
+    if !written.shows_key() {
+        return Err(refuse(format!("It does not show the distribution key of {table}.")));
+    }
+    if let Some(column) = written.hidden_default(false, context) {
+        return Err(refuse(format!(
+            "It does not show \"{column}\" of {table}, whose default must be evaluated once for the whole cluster."
+        )));
+    }
+    clauses::check(insert, &written.table, context)?;
+    let mut planned = match insert.select_stmt {
+        None => plan_default_values(insert, &written.table, context)?,
+        Some(_) => plan_rows(insert, &written.table, &statement.text, context)?,
+    };
+    let Some(column) = written.hidden_default(true, context) else { return Ok(planned) };
+    let refusal = refuse(format!(
+        "It does not show \"{column}\" of {table}, and each node would give its rows another time there."
+    ));
+    match &mut planned.plan {
+        Plan::Data(DataPlan::One { otherwise, .. }) => {
+            let refused = DataPlan::Refused(Box::new(refusal));
+            *otherwise = otherwise
+                .take()
+                .map(|_| Box::new(Planned::new(refused, "the rows are on several nodes")));
+            Ok(planned)
+        }
+        _ => Err(refusal),
+    }
 }
 
 /// Why the copies of a replicated table must get the rows that node 1 has stored, and not just those

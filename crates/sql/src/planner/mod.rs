@@ -73,6 +73,7 @@ mod utility;
 mod view_references;
 mod views;
 mod written_defaults;
+mod written_views;
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use carried::check_unchanged;

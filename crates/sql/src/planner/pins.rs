@@ -239,6 +239,20 @@ pub(super) fn bucket_of_stored_literal(
     key_type.bucket_of_stored_text(&as_key(key_type, literal)?, key_type, modifier).ok()
 }
 
+/// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
+pub(super) fn stored_pin(value: Value<'_>, relation: &Relation) -> Option<Pin> {
+    let Placement::Hash { key, key_type, map } = relation.placement else { return None };
+    let modifier = relation.columns[key].type_modifier;
+    let stored = Some(modifier);
+    let value = match value {
+        open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
+            return pin(relation, open).map(|pin| Pin { stored, ..pin });
+        }
+        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, modifier, literal)?),
+    };
+    Some(Pin { map, key_type, value, stored })
+}
+
 /// What a literal says as a value of the key's type; `None` if it is one of another family.
 fn as_key(key_type: KeyType, literal: Value<'_>) -> Option<Cow<'_, str>> {
     let family = key_type.family();

@@ -7,7 +7,8 @@
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    AConst, AExpr, AExprKind, Alias, Node, RangeFunction, SqlValueFunction, TypeCast, a_const,
+    AConst, AExpr, AExprKind, Alias, MergeWhenClause, Node, RangeFunction, SqlValueFunction,
+    TypeCast, a_const,
 };
 
 use super::alike::is_of_time;
@@ -44,6 +45,17 @@ impl TimeGaps<'_, '_> {
             && let Some(relation) = target(analysis)
         {
             self.put_assigned(&mut update.target_list, relation)?;
+        }
+        if let (Some(analysis), Some(NodeEnum::MergeWhenClause(clause))) =
+            (self.analysis, &mut node.node)
+            && let Some(relation) = target(analysis)
+        {
+            for (value, type_name) in types_inserted(clause, relation) {
+                if let (Some(value), Some(type_name)) = (clause.values.get_mut(value), type_name) {
+                    literal_gap(value, &type_name)?;
+                }
+            }
+            self.put_assigned(&mut clause.target_list, relation)?;
         }
         let Some(of) = &mut node.node else { return Ok(()) };
         let name = match of {
@@ -176,12 +188,14 @@ pub(super) fn has_literals(tree: &NodeEnum, analysis: &Analysis<'_>) -> bool {
             sides.into_iter().any(|side| is_literal_or_list(side) && says_now(side))
                 && type_compared(of, analysis).is_some()
         }
-        NodeEnum::UpdateStmt(update) => target(analysis).is_some_and(|relation| {
-            update.target_list.iter().any(|target| {
-                let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
-                type_assigned(&target.name, relation).is_some()
-                    && target.val.as_deref().is_some_and(says_now)
-            })
+        NodeEnum::UpdateStmt(update) => {
+            target(analysis).is_some_and(|relation| assigns_now(&update.target_list, relation))
+        }
+        NodeEnum::MergeWhenClause(clause) => target(analysis).is_some_and(|relation| {
+            let mut inserted = types_inserted(clause, relation).into_iter();
+            let says_now = |value: usize| clause.values.get(value).is_some_and(says_now);
+            assigns_now(&clause.target_list, relation)
+                || inserted.any(|(value, type_name)| type_name.is_some() && says_now(value))
         }),
         _ => false,
     };
@@ -190,6 +204,26 @@ pub(super) fn has_literals(tree: &NodeEnum, analysis: &Analysis<'_>) -> bool {
         found = found || child.node.as_ref().is_some_and(|child| has_literals(child, analysis));
     });
     found
+}
+
+/// Whether a literal that is assigned means the current time.
+fn assigns_now(targets: &[Node], relation: &Relation) -> bool {
+    targets.iter().any(|target| {
+        let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
+        type_assigned(&target.name, relation).is_some()
+            && target.val.as_deref().is_some_and(says_now)
+    })
+}
+
+/// For each value that a clause of MERGE inserts, by its place, the type of its column if it is a date or time.
+fn types_inserted(clause: &MergeWhenClause, relation: &Relation) -> Vec<(usize, Option<String>)> {
+    let name = |at: usize| match clause.target_list.get(at).map(|target| &target.node) {
+        Some(Some(NodeEnum::ResTarget(target))) => Some(target.name.as_str()),
+        Some(_) => None,
+        None => relation.columns.get(at).map(|column| column.name.as_str()),
+    };
+    let of = |at| (at, name(at).and_then(|name| type_assigned(name, relation)));
+    (0..clause.values.len()).map(of).collect()
 }
 
 fn is_literal_or_list(node: &Node) -> bool {

@@ -114,7 +114,7 @@ impl<'a> Pending<'a> {
         if let Some(known) = context.views {
             known.lock().insert(relation.sql_name(), None);
         }
-        let query = parse(relation, definition).and_then(|mut query| {
+        let query = read_query(relation, definition).and_then(|mut query| {
             if is_hidden {
                 printed::qualify(&mut query)?;
             }
@@ -186,7 +186,9 @@ pub(super) fn written_through<'a>(
     let mut relation = view;
     for _ in 0..DEPTH_MAX {
         let RelationKind::View { definition } = &relation.kind else { return Some(relation) };
-        let Ok(NodeEnum::SelectStmt(select)) = parse(relation, definition) else { return None };
+        let Ok(NodeEnum::SelectStmt(select)) = read_query(relation, definition) else {
+            return None;
+        };
         let [Node { node: Some(NodeEnum::RangeVar(range)) }] = &select.from_clause[..] else {
             return None;
         };
@@ -388,7 +390,8 @@ fn view<'a>(range: &RangeVar, context: &Context<'a>) -> Option<(&'a Relation, &'
     }
 }
 
-fn parse(view: &Relation, definition: &str) -> Result<NodeEnum, Refusal> {
+/// The query of a view as it is written.
+pub(super) fn read_query(view: &Relation, definition: &str) -> Result<NodeEnum, Refusal> {
     let unreadable = |why: String| {
         Refusal::unsupported(
             format!("view \"{}\" cannot be read", view.name),

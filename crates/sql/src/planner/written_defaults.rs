@@ -45,7 +45,8 @@ fn write_out(tree: &mut NodeEnum, context: &Context<'_>) -> Result<bool, Refusal
     found
 }
 
-fn assign(
+/// Writes out DEFAULT in assignments to columns of `relation`; whether there was one.
+pub(super) fn assign(
     targets: &mut [Node],
     relation: &Relation,
     context: &Context<'_>,
@@ -75,8 +76,8 @@ fn assign(
     Ok(found)
 }
 
-/// Whether the value was DEFAULT, and is not any more.
-fn assign_one(
+/// The same for one value, which `name` gets: whether it was DEFAULT, and is not any more.
+pub(super) fn assign_one(
     value: &mut Node,
     name: &str,
     relation: &Relation,

@@ -328,10 +328,8 @@ fn elsewhere() {
     check(
         "DELETE FROM big_orders",
         expect![[r#"
-        0A000 view "big_orders" cannot be written
-          It reads a distributed table, whose rows are on several nodes.
-          Write to the table itself.
-    "#]],
+            Scatter { access: Write }
+        "#]],
     );
     check(
         "UPDATE audited SET id = 1",
@@ -350,9 +348,7 @@ fn elsewhere() {
     check(
         "MERGE INTO orders USING customers c ON c.id = customer_id WHEN MATCHED THEN DELETE",
         expect![[r#"
-            0A000 MERGE over several nodes is not supported
-              Whether a row matches must be known on all nodes before rows are inserted on one.
-              Use INSERT … ON CONFLICT, or UPDATE and INSERT in one transaction.
+            Scatter { access: Write }
         "#]],
     );
     check(
@@ -398,6 +394,343 @@ fn rows_that_a_subquery_locks() {
               SELECT ROW("tickets"."id", NULL)::pg_catalog.text AS tutti_row FROM "public"."tickets" AS "tickets" ("id", "title") LIMIT 3 FOR UPDATE SKIP LOCKED from AllNodes
                 the first 3 after 0
               DELETE FROM tickets t USING (SELECT id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) tickets) u WHERE t.id = u.id
+        "#]],
+    );
+}
+
+/// Of a source that is spread with the target nothing moves.
+#[test]
+fn merge_of_what_is_beside_the_target() {
+    check(
+        "MERGE INTO lines l USING customers c ON l.customer_id = c.id \
+         WHEN MATCHED THEN UPDATE SET item = c.name \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (c.id, c.name)",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT customer_id AS k, count(*) AS n FROM orders GROUP BY 1) s \
+         ON l.customer_id = s.k WHEN NOT MATCHED THEN INSERT (customer_id, number) VALUES (s.k, s.n)",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "MERGE INTO orders o USING customers c ON o.customer_id = c.id \
+         WHEN MATCHED THEN UPDATE SET placed = 'now' \
+         WHEN NOT MATCHED THEN INSERT (id, customer_id) VALUES (1, c.id)",
+        expect![[r#"
+            gather on EachNode Write
+              MERGE INTO orders o USING customers c ON o.customer_id = c.id WHEN MATCHED THEN UPDATE SET placed = <CAST('now' AS pg_catalog.timestamptz)>::timestamp with time zone WHEN NOT MATCHED THEN INSERT (id, customer_id, placed) VALUES (1, c.id, <pg_catalog.now()>::timestamp with time zone)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING items i ON l.item = i.name WHEN MATCHED THEN DELETE",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+}
+
+/// Each row of the source acts on the node of its key alone.
+#[test]
+fn merge_by_the_key_of_the_source() {
+    check(
+        "MERGE INTO lines l USING items i ON l.customer_id = i.id \
+         WHEN MATCHED THEN UPDATE SET item = i.name \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)",
+        expect![[r#"
+            gather on EachNode Write
+              MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(i.id, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING unnest($1::int[], $2::text[]) v (k, x) ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (k, v.x)",
+        expect![[r#"
+            gather on EachNode Write
+              MERGE INTO lines l USING unnest($1::int[], $2::text[]) v(k, x) ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(v.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (k, v.x)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (VALUES (1, 'a'), (2, 'b')) v (k, x) ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        expect![[r#"
+            gather on EachNode Write
+              MERGE INTO lines l USING (VALUES (1, 'a'), (2, 'b')) v(k, x) ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(v.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT * FROM items ORDER BY name LIMIT 3) i ON l.customer_id = i.id \
+         WHEN MATCHED THEN UPDATE SET item = i.name \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT tutti.row_output(ROW("items"."id", "items"."name", "items"."added")) FROM "public"."items" AS "items" ("id", "name", "added") from One(Home)
+              MERGE INTO lines l USING (SELECT * FROM pg_catalog.unnest(<rows 0>::public.items[]) items ORDER BY name LIMIT 3) i ON l.customer_id = i.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(i.id, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING orders o ON l.customer_id = o.id \
+         WHEN MATCHED THEN UPDATE SET item = o.total \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (o.id, o.total)",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              MERGE INTO lines l USING pg_catalog.unnest(<rows 0>::public.orders[]) o ON l.customer_id = o.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(o.id, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = o.total WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (o.id, o.total)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT o.customer_id AS k, r.code FROM rates r LEFT JOIN orders o ON o.id = 1) s \
+         ON l.customer_id = s.k WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (s.k)",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("o"."id", "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.id = 1) from AllNodes
+              MERGE INTO lines l USING (SELECT o.customer_id AS k, r.code FROM rates r LEFT JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = 1) s ON l.customer_id = s.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(s.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (s.k)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING home h ON l.customer_id = h.a \
+         WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("h"."a")::pg_catalog.text FROM "public"."home" AS "h" ("a") from One(Home)
+              MERGE INTO lines l USING pg_catalog.unnest(<rows 0>::public.home[]) h ON l.customer_id = h.a WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(h.a, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)
+        "#]],
+    );
+}
+
+/// Of constants and parameters the node is known.
+#[test]
+fn merge_on_one_node() {
+    check(
+        "MERGE INTO lines l USING (VALUES (5, 'a')) v (k, x) ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        expect![[r#"
+            one pinned bucket 380 bucket 380 Write
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT $1::int AS k, $2::text AS x) v ON l.customer_id = v.k \
+         WHEN MATCHED THEN UPDATE SET item = v.x \
+         WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
+        expect![[r#"
+            one pinned $1 $1 Write
+            otherwise
+              gather on EachNode Write
+                MERGE INTO lines l USING (SELECT $1::int AS k, $2::text AS x) v ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(v.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT 1) v ON l.customer_id = 5 \
+         WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (5)",
+        expect![[r#"
+            one pinned bucket 380 bucket 380 Write
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING rates r ON l.customer_id = 5 AND l.item = r.code WHEN MATCHED THEN DELETE",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+}
+
+/// What might act on two nodes, or on a wrong one.
+#[test]
+fn merge_refused() {
+    check(
+        "MERGE INTO lines l USING items i ON l.item = i.name WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (i.id)",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              Rows are to be inserted where nothing matches, and ON does not say that the distribution key "customer_id" is equal to a column of the source: what matches may be on any node.
+              Let ON compare the distribution key with a column of the source, or use UPDATE and INSERT in one transaction.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (i.id + 1)",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              It would insert another "customer_id" than the column of the source with which ON compares it: the row may belong to another node than the one that finds no match.
+              Insert the same column that ON compares with the distribution key.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN NOT MATCHED THEN INSERT (item) VALUES (i.name)",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              It would insert another "customer_id" than the column of the source with which ON compares it: the row may belong to another node than the one that finds no match.
+              Insert the same column that ON compares with the distribution key.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN MATCHED THEN UPDATE SET customer_id = 5",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              It may change distribution keys, and rows would have to go to another node.
+              Leave the distribution key out, or delete such rows and insert them anew, in one transaction.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING rates r ON l.customer_id = r.rate WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (r.rate)",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              ON compares the distribution key with "rate" of type pg_catalog.numeric, whose values may be equal to keys of several nodes.
+              Compare it with a column of the key's own type.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (VALUES (1.5), (2)) v (k) ON l.customer_id = v.k WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (v.k)",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              ON compares the distribution key, an integer, with numbers that may be none.
+              Compare it with integers.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT random()::int AS k FROM items) v ON l.customer_id = v.k WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (v.k)",
+        expect![[r#"
+            0A000 this write to several nodes may differ by node
+              In it the source calls a volatile function, on each node.
+              Compute what it reads first and send the result with the statement.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING (SELECT id FROM items ORDER BY ctid) v ON l.customer_id = v.id WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (v.id)",
+        expect![[r#"
+            0A000 this write to several nodes may differ by node
+              In it items is read by places of rows, which each node has otherwise.
+              Compute what it reads first and send the result with the statement.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING scratch v ON l.customer_id = v.id WHEN MATCHED THEN DELETE",
+        expect![[r#"
+            0A000 "scratch" cannot be used in a write to several nodes
+              It is on node 1 only, and the other nodes do not see it.
+              Insert its rows into a replicated table first, or write the rows one by one.
+        "#]],
+    );
+    check(
+        "MERGE INTO orders o USING items i ON o.customer_id = i.id WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (i.id)",
+        expect![[r#"
+            0A000 nextval() in a write to several nodes is not supported
+              It must be called on node 1.
+              Pin the distribution key, or compute the value first.
+        "#]],
+    );
+    check(
+        "MERGE INTO events e USING rates r ON e.what = r.code WHEN NOT MATCHED THEN INSERT (what) VALUES (r.code)",
+        expect![[r#"
+            0A000 this MERGE over several nodes is not supported
+              "events" has no distribution key, so a row may match on any node.
+              Use MERGE without WHEN NOT MATCHED THEN INSERT, and insert in a statement of its own.
+        "#]],
+    );
+    check(
+        "MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN NOT MATCHED BY SOURCE THEN DELETE",
+        expect![[r#"
+            0A000 this form of MERGE is not supported
+              PostgreSQL 15 has no RETURNING and no WHEN NOT MATCHED BY SOURCE in it.
+              Use UPDATE, INSERT and DELETE in one transaction.
+        "#]],
+    );
+    check(
+        "MERGE INTO paid_lines l USING items i ON l.customer = i.id WHEN MATCHED THEN DELETE",
+        expect![[r#"
+            0A000 cannot execute MERGE on relation "paid_lines"
+              This operation is not supported for views.
+        "#]],
+    );
+}
+
+/// The nodes have the view.
+#[test]
+fn through_views() {
+    check(
+        "UPDATE paid_lines SET item = 'x' WHERE customer = 5 RETURNING *",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+    check(
+        "UPDATE paid_lines SET item = 'x' WHERE customer = $1",
+        expect![[r#"
+            one pinned $1 Write
+            otherwise
+              Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "UPDATE paid_lines SET item = 'x'",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "DELETE FROM paid_lines p USING orders o WHERE o.customer_id = p.customer AND o.id = 1",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "DELETE FROM paid_lines p USING orders o WHERE o.id = p.customer",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              DELETE FROM paid_lines p USING pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = p.customer
+        "#]],
+    );
+    check(
+        "DELETE FROM paid_by_first WHERE customer IN (5, 6)",
+        expect![[r#"
+            one pinned bucket 380 bucket 752 Write
+        "#]],
+    );
+    check(
+        "UPDATE placed_orders SET total = 0 WHERE customer_id = 5",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+    check(
+        "UPDATE big_orders SET id = 0",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "UPDATE paid_lines SET customer = 5 WHERE customer = 5",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+    check(
+        "UPDATE paid_lines SET customer = 6",
+        expect![[r#"
+            0A000 this UPDATE of view "paid_lines" is not supported
+              It may change distribution keys, and rows would have to go to another node.
+              Update the table itself.
+        "#]],
+    );
+    check(
+        "UPDATE placed_orders SET total = DEFAULT",
+        expect![[r#"
+            0A000 this UPDATE of view "placed_orders" is not supported
+              It asks for a default, which each node would evaluate by itself.
+              Update the table itself.
+        "#]],
+    );
+    check(
+        "UPDATE pairs SET id = 5",
+        expect![[r#"
+            0A000 view "pairs" cannot be written
+              It reads a distributed table, whose rows are on several nodes.
+              Write to the table itself.
         "#]],
     );
 }

@@ -360,10 +360,10 @@ fn refused() {
     check(
         "INSERT INTO big_orders VALUES (1)",
         expect![[r#"
-        0A000 INSERT into the view "public"."big_orders" is not supported
-          It reads the distributed table "public"."orders", and the view hides its key.
-          Insert into "public"."orders" itself.
-    "#]],
+            0A000 this INSERT into view "big_orders" is not supported
+              It does not show the distribution key of orders.
+              Insert into the table itself.
+        "#]],
     );
     check(
         "INSERT INTO audited VALUES (1)",
@@ -581,6 +581,99 @@ fn from_a_view_over_several_nodes() {
                     SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN public.orders p ON o.id = p.customer_id) x(id)) s(c1)
               columns [0] key None
               INSERT INTO rates (code) SELECT u.code FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
+        "#]],
+    );
+}
+
+/// A row goes where the column belongs that shows the key.
+#[test]
+fn into_views() {
+    check(
+        "INSERT INTO paid_lines VALUES ('a', 5)",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+    check(
+        "INSERT INTO paid_lines (customer, item) VALUES (5, 'a'), (6, 'b') RETURNING *",
+        expect![[r#"
+            one pinned bucket 380 bucket 752 Write
+        "#]],
+    );
+    check(
+        "INSERT INTO paid_lines (customer) VALUES ($1)",
+        expect![[r#"
+            one pinned $1 Write
+            otherwise
+              insert paid_lines [one row each]
+                "INSERT INTO paid_lines (customer) VALUES "
+                ($1) -> $1
+                ""
+        "#]],
+    );
+    check(
+        "INSERT INTO paid_lines SELECT name, id FROM customers",
+        expect![[r#"
+            Scatter { access: Write }
+        "#]],
+    );
+    check(
+        "INSERT INTO paid_lines SELECT name, id FROM items",
+        expect![[r#"
+            insert paid_lines [one row each]
+              SELECT s.c1::pg_catalog.text, s.c2::int FROM (SELECT name, id FROM items) s(c1, c2)
+                one any Read
+              columns [0, 1] key Some(1)
+              INSERT INTO paid_lines (item, customer) SELECT u.item, u.customer FROM pg_catalog.unnest(<rows 0>::public.paid_lines[]) u
+        "#]],
+    );
+    check(
+        "INSERT INTO paid_by_first VALUES (1), (2), (3)",
+        expect![[r#"
+            insert paid_by_first [one row each]
+              "INSERT INTO paid_by_first VALUES "
+              (1) -> bucket 838
+              (2) -> bucket 246
+              (3) -> bucket 919
+              ""
+        "#]],
+    );
+    check(
+        "INSERT INTO placed_orders (customer_id, id) VALUES (5, 1)",
+        expect![[r#"
+            one pinned bucket 380 Write
+        "#]],
+    );
+    check(
+        "INSERT INTO placed_orders (customer_id) VALUES (5)",
+        expect![[r#"
+            0A000 this INSERT into view "placed_orders" is not supported
+              It does not show "placed" of orders, and each node would give its rows another time there.
+              Insert into the table itself.
+        "#]],
+    );
+    check(
+        "INSERT INTO placed_orders (customer_id, id) VALUES (5, 1), (6, 2), (7, 3)",
+        expect![[r#"
+            0A000 this INSERT into view "placed_orders" is not supported
+              It does not show "placed" of orders, and each node would give its rows another time there.
+              Insert into the table itself.
+        "#]],
+    );
+    check(
+        "INSERT INTO big_orders VALUES (1)",
+        expect![[r#"
+            0A000 this INSERT into view "big_orders" is not supported
+              It does not show the distribution key of orders.
+              Insert into the table itself.
+        "#]],
+    );
+    check(
+        "INSERT INTO pairs VALUES (1)",
+        expect![[r#"
+            0A000 view "pairs" cannot be written
+              It reads a distributed table, whose rows are on several nodes.
+              Write to the table itself.
         "#]],
     );
 }

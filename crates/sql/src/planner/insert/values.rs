@@ -13,11 +13,10 @@ use crate::catalog::{Placement, Relation};
 use crate::hash::Bucket;
 use crate::plan::{Access, DataPlan, InsertSource, KeyValue, NodeChoice, Pin, Planned, ValuesRow};
 use crate::planner::alike::is_of_time;
-use crate::planner::analysis::Value;
 use crate::planner::defaults::{needs_one_place, reads_time};
 use crate::planner::determinism::is_fixed;
 use crate::planner::filters::value;
-use crate::planner::pins::{Landing, bucket_of_stored_literal, landing, pin};
+use crate::planner::pins::{self, Landing, landing};
 use crate::planner::syntax::has_subquery;
 use crate::refusal::Refusal;
 use crate::statement::tokens::{Lexeme, list, scan, with_depth};
@@ -147,20 +146,13 @@ fn not_cut() -> Refusal {
 
 /// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
 fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
-    let Placement::Hash { key, key_type, map } = relation.placement else { return None };
-    let modifier = relation.columns[key].type_modifier;
-    let stored = Some(modifier);
     if matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. }))) {
+        let Placement::Hash { key, key_type, map } = relation.placement else { return None };
         let value = KeyValue::Bucket(Bucket::OF_NULL);
+        let stored = Some(relation.columns[key].type_modifier);
         return Some(Pin { map, key_type, value, stored });
     }
-    let value = match value(node)? {
-        open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
-            return pin(relation, open).map(|pin| Pin { stored, ..pin });
-        }
-        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, modifier, literal)?),
-    };
-    Some(Pin { map, key_type, value, stored })
+    pins::stored_pin(value(node)?, relation)
 }
 
 /// Cuts an INSERT's text into what precedes its rows, the rows, and what follows.

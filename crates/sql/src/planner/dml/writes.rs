@@ -1,0 +1,77 @@
+//! What the plans of UPDATE, DELETE and MERGE share.
+//!
+//! Owns: a write at the node of its pins, one over collected rows, and what no write to several nodes can have.
+//! Never: chooses between them.
+
+use crate::plan::{
+    Access, Collect, DataPlan, Gather, NodeChoice, Pin, Plan, Planned, RunOn, Template,
+};
+use crate::planner::analysis::{Analysis, Source};
+use crate::planner::context::Context;
+use crate::planner::pins::{Landing, landing};
+use crate::refusal::Refusal;
+
+/// The statement as it is on the node where all `pins` land; what is to be done if they land on several is asked for only
+/// where parameters decide that. `None`: they land on several.
+pub(super) fn at_pins(
+    pins: &[Pin],
+    why: String,
+    otherwise: impl FnOnce() -> Result<Planned, Refusal>,
+    context: &Context<'_>,
+) -> Result<Option<Planned>, Refusal> {
+    let otherwise = match landing(pins, context.catalog) {
+        Landing::Several => return Ok(None),
+        Landing::Certain => None,
+        Landing::Open => Some(Box::new(otherwise()?)),
+    };
+    let node = NodeChoice::Pinned(pins.to_vec());
+    Ok(Some(Planned::new(DataPlan::One { node, access: Access::Write, otherwise }, why)))
+}
+
+/// The plan of a final statement that writes the target over what is collected.
+pub(super) fn around(
+    built: (Vec<Collect>, Template),
+    analysis: &Analysis<'_>,
+    run_on: RunOn,
+) -> Plan {
+    let (collects, statement) = built;
+    let writes = analysis.target.and_then(|target| match analysis.items[target].source {
+        Source::Table { relation, .. } => Some(relation.oid),
+        _ => None,
+    });
+    Plan::Data(DataPlan::Gather(Gather {
+        collects,
+        statement,
+        partial: None,
+        brought: Vec::new(),
+        indexed: None,
+        first: None,
+        run_on,
+        access: Access::Write,
+        writes,
+    }))
+}
+
+pub(super) fn refuse_home_relation(relation: &str) -> Refusal {
+    Refusal::unsupported(
+        format!("\"{relation}\" cannot be used in a write to several nodes"),
+        "It is on node 1 only, and the other nodes do not see it.",
+        "Insert its rows into a replicated table first, or write the rows one by one.",
+    )
+}
+
+pub(super) fn refuse_home_function(name: &str) -> Refusal {
+    Refusal::unsupported(
+        format!("{name}() in a write to several nodes is not supported"),
+        "It must be called on node 1.",
+        "Pin the distribution key, or compute the value first.",
+    )
+}
+
+pub(super) fn refuse_differing(obstacle: &str) -> Refusal {
+    Refusal::unsupported(
+        "this write to several nodes may differ by node",
+        format!("In it {obstacle}."),
+        "Compute what it reads first and send the result with the statement.",
+    )
+}
