@@ -23,6 +23,7 @@ pub use alter_table::leaves_index_unnamed;
 pub use concurrently::index_name;
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
+pub use materialized_view::lending_of;
 pub(super) use refused::refuse_cast;
 
 use super::context::Context;
@@ -67,15 +68,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
         NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
         NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
-        NodeEnum::RefreshMatViewStmt(refresh) => {
-            materialized_view::check_refresh(refresh, context)?;
-            Ok(everywhere(Ddl {
-                creates: None,
-                may_drop: false,
-                touches_sequences: false,
-                ..Ddl::default()
-            }))
-        }
+        NodeEnum::RefreshMatViewStmt(refresh) => materialized_view::plan_refresh(refresh, context),
         _ => Ok(everywhere(Ddl {
             creates: None,
             may_drop: may_drop(tree),
