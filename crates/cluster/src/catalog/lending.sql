@@ -10,14 +10,23 @@ CREATE TABLE IF NOT EXISTS tutti.filled (
 );
 COMMENT ON TABLE tutti.filled IS 'How often each materialized view was refreshed from rows of several nodes. Whoever refreshes one locks its row here: with a snapshot from before another''s he would show what was, and fails instead.';
 
--- As nothing has a qualified name that a session does not see, the query has one for everything under no search path.
-CREATE OR REPLACE FUNCTION tutti.materialized_view(schema_name text, view_name text)
-    RETURNS TABLE (number oid, definition text, may_refresh boolean, is_populated boolean)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $tutti$
-    SELECT c.oid, pg_get_viewdef(c.oid), pg_has_role(c.relowner, 'USAGE'), c.relispopulated
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = schema_name AND c.relname = view_name AND c.relkind = 'm'
-$tutti$;
+-- Under no search path of users' every name in the query is qualified.
+CREATE OR REPLACE FUNCTION tutti.materialized_view(schema_name text, view_name text, OUT number oid, OUT definition text,
+    OUT may_refresh boolean, OUT is_populated boolean)
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off AS $tutti$
+BEGIN
+    SELECT c.oid, pg_has_role(c.relowner, 'USAGE'), c.relispopulated INTO number, may_refresh, is_populated
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = schema_name AND c.relname = view_name AND c.relkind = 'm';
+    -- That locks the view and what it reads, before the REFRESH of which another may have to wait for this; undone, it
+    -- does not.
+    BEGIN
+        definition := pg_get_viewdef(number);
+        RAISE SQLSTATE 'TU000';
+    EXCEPTION WHEN SQLSTATE 'TU000' THEN
+        NULL;
+    END;
+END $tutti$;
 COMMENT ON FUNCTION tutti.materialized_view IS 'The query of a materialized view, and whether who asks may have it run.';
 
 -- Makes the children, one for each table and each of its own children that are there. `views`: the view that is filled,
@@ -36,6 +45,11 @@ DECLARE
 BEGIN
     IF tutti.is_sealed(format('lend %s %s %s %s', tables, views, kept, refreshed), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can lend rows';
+    END IF;
+    -- A REFRESH does not come here then.
+    IF current_setting('transaction_read_only') = 'on' THEN
+        RAISE read_only_sql_transaction
+            USING MESSAGE = 'cannot execute CREATE MATERIALIZED VIEW in a read-only transaction';
     END IF;
     IF refreshed <> '' THEN
         BEGIN
@@ -99,6 +113,15 @@ BEGIN
                     MESSAGE = format('a materialized view over "%s", whose rows row security may hide, is not supported', member.relname),
                     DETAIL = 'The table is on several nodes, and each of them would decide for its rows what the view''s owner sees.',
                     HINT = 'Let the table''s owner, or a role with BYPASSRLS, own and refresh the view.';
+            END IF;
+            IF tutti.runs_code(member.nspname, member.relname)
+                AND EXISTS (SELECT FROM pg_roles r WHERE r.oid = member.relowner AND r.rolsuper)
+                AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = acting AND r.rolsuper)
+            THEN
+                RAISE insufficient_privilege USING
+                    MESSAGE = format('rows of "%s" cannot be lent', member.relname),
+                    DETAIL = 'Storing them runs code of the table''s checks, columns or types, as its owner, who is a superuser.',
+                    HINT = 'Let a superuser refresh the view, or give the table to a role that is none.';
             END IF;
             new_child := format('tutti.%I', concat('lent_', replace(gen_random_uuid()::text, '-', '')));
             EXECUTE format('CREATE UNLOGGED TABLE %s () INHERITS (%I.%I)', new_child, member.nspname, member.relname);

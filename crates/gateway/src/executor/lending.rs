@@ -58,12 +58,15 @@ impl Executor<'_> {
                 }
             }
         };
-        if lending.tables.is_empty() {
-            return self.fill_from_home(ddl, text, call).await;
-        }
-        let keeps = self.takes_one_moment(&lending)?;
-        let lent = self.lend(&lending, keeps, refreshed).await?;
-        self.bring(&lent).await?;
+        let lent = match lending.tables.is_empty() {
+            true => Vec::new().into(),
+            false => {
+                let keeps = self.takes_one_moment(&lending)?;
+                let lent = self.lend(&lending, keeps, refreshed).await?;
+                self.bring(&lent).await?;
+                lent
+            }
+        };
         if let Some(accounting) = &mut self.tx.accounting {
             accounting.lent =
                 lent.iter().map(|lent| (lent.schema.clone(), lent.table.clone())).collect();
@@ -71,24 +74,13 @@ impl Executor<'_> {
         let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
         // Before what was lent is taken back, which code must not be blamed for.
         self.finish_accounting(Ok(())).await?;
-        self.take_back_lent(&lent).await?;
+        if !lent.is_empty() {
+            self.take_back_lent(&lent).await?;
+        }
         if matches!(fills, FilledView::Again { concurrently: true, .. }) {
             // It has made a temporary table.
             self.tx.must_anchor(NodeId::HOME)?;
         }
-        self.after_ddl(ddl, &[]).await?;
-        Ok(Done::Tag(answer.tag))
-    }
-
-    /// All that is read is on node 1.
-    async fn fill_from_home(
-        &mut self,
-        ddl: &Ddl,
-        text: &str,
-        call: &Call,
-    ) -> Result<Done, Failure> {
-        let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
-        self.finish_accounting(Ok(())).await?;
         self.after_ddl(ddl, &[]).await?;
         Ok(Done::Tag(answer.tag))
     }

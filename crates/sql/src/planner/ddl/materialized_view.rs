@@ -86,6 +86,10 @@ pub(super) fn plan_refresh(
         return Ok(by_node_1(Some(fills)));
     }
     if let Some(relation) = relation {
+        if relation.kind != RelationKind::MaterializedView {
+            // As node 1 will say.
+            return Ok(Planned::at_home("it is no materialized view"));
+        }
         let name = mentions::of_relation(relation, context).distributed;
         refuse_materialized(name.as_deref())?;
         // It creates temporary tables, with which no transaction can be prepared.
@@ -117,9 +121,34 @@ pub fn lending_of(definition: &str, catalog: &Catalog) -> Result<Lending, Refusa
     let context = Context::new(catalog, &scope);
     let mut all = Lending::default();
     for statement in statement::parse(definition)? {
+        if let Some(name) = unknown(&statement.tree, &context) {
+            let message =
+                format!("could not refresh a view of \"{name}\", which has changed meanwhile");
+            return Err(Refusal::postgres("40001", message));
+        }
         all.add(lending(&statement.tree, &context)?);
     }
     Ok(all)
+}
+
+/// A relation of users' that the catalog does not know by its name yet, or any more.
+fn unknown(tree: &NodeEnum, context: &Context<'_>) -> Option<String> {
+    const OF_POSTGRESQL: [&str; 4] = ["", "pg_catalog", "information_schema", "pg_toast"];
+    let mut found = match tree {
+        NodeEnum::RangeVar(range)
+            if !OF_POSTGRESQL.contains(&range.schemaname.as_str())
+                && context.relation(range).is_none() =>
+        {
+            Some(range.relname.clone())
+        }
+        _ => None,
+    };
+    walk::read::children(tree, &mut |child| {
+        if found.is_none() {
+            found = child.node.as_ref().and_then(|child| unknown(child, context));
+        }
+    });
+    found
 }
 
 fn lending(query: &NodeEnum, context: &Context<'_>) -> Result<Lending, Refusal> {
@@ -198,4 +227,54 @@ fn refuse_parts(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
 
 fn locks(select: &SelectStmt) -> bool {
     !select.locking_clause.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::fixture;
+    use super::*;
+
+    /// The tables of a lending, by name.
+    fn tables(definition: &str) -> Result<Vec<String>, String> {
+        let catalog = Catalog { home_by_default: true, ..fixture::shop(3) };
+        let lending = lending_of(definition, &catalog).map_err(|refusal| refusal.message)?;
+        let all = catalog.relations.values().flat_map(|of| of.values());
+        let mut names: Vec<_> = all
+            .filter(|relation| lending.tables.contains(&relation.oid))
+            .map(|relation| relation.name.clone())
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    #[test]
+    fn distributed_tables_are_lent_whichever_way_they_are_read() {
+        for (definition, expected) in [
+            ("SELECT 1", vec![]),
+            ("SELECT count(*) FROM public.home", vec![]),
+            ("SELECT count(*) FROM public.orders JOIN public.rates USING (id)", vec!["orders"]),
+            ("SELECT * FROM public.big_orders", vec!["orders"]),
+            (
+                "SELECT 1 WHERE EXISTS (WITH x AS (SELECT FROM public.orders) SELECT FROM x, public.lines)",
+                vec!["lines", "orders"],
+            ),
+            ("WITH orders AS (SELECT 1) SELECT * FROM orders", vec![]),
+        ] {
+            assert_eq!(tables(definition).unwrap(), expected, "{definition}");
+        }
+    }
+
+    #[test]
+    fn what_tells_lent_rows_from_others_is_refused() {
+        for definition in [
+            "SELECT id FROM ONLY public.orders",
+            "SELECT tableoid FROM public.orders",
+            "SELECT id FROM public.orders TABLESAMPLE system (10)",
+            "SELECT id FROM public.orders FOR UPDATE",
+        ] {
+            let refused = tables(definition).unwrap_err();
+            assert!(refused.starts_with("a materialized view over distributed"), "{refused}");
+        }
+        assert!(tables("SELECT id FROM public.gone").unwrap_err().contains("gone"));
+    }
 }
