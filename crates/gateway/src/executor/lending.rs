@@ -18,6 +18,7 @@ use tutti_link::connection::{NodeError, told};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Ddl, FilledView, Lending};
 use tutti_sql::planner;
+use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
@@ -37,6 +38,8 @@ struct Known {
     lending: Lending,
     /// Node 1 will say why it does not refresh it.
     is_refused: bool,
+    /// Its query runs no code that may change the schema, nor does REFRESH: nothing has to be known or published after it.
+    is_seen: bool,
 }
 
 impl Executor<'_> {
@@ -48,13 +51,13 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let (lending, refreshed) = match fills {
-            FilledView::Made(lending) => (lending.clone(), None),
+        let (lending, refreshed, changes_schema) = match fills {
+            FilledView::Made(lending) => (lending.clone(), None, true),
             FilledView::Again { schema, name, concurrently } => {
                 let known = self.view_known(schema, name, *concurrently).await?;
                 match known.filter(|known| !known.is_refused) {
-                    Some(known) => (known.lending, Some(known.oid)),
-                    None => (Lending::default(), None),
+                    Some(known) => (known.lending, Some(known.oid), !known.is_seen),
+                    None => (Lending::default(), None, true),
                 }
             }
         };
@@ -81,7 +84,9 @@ impl Executor<'_> {
             // It has made a temporary table.
             self.tx.must_anchor(NodeId::HOME)?;
         }
-        self.after_ddl(ddl, &[]).await?;
+        if changes_schema {
+            self.after_ddl(ddl, &[]).await?;
+        }
         Ok(Done::Tag(answer.tag))
     }
 
@@ -113,7 +118,16 @@ impl Executor<'_> {
             true => Lending::default(),
             false => planner::lending_of(definition, &self.tx.catalog)?,
         };
-        Ok(Some(Known { oid, lending, is_refused }))
+        let is_seen = !is_refused && self.runs_no_code(definition);
+        Ok(Some(Known { oid, lending, is_refused, is_seen }))
+    }
+
+    /// Whether it is known of all that a view's query calls that it only looks at its arguments.
+    fn runs_no_code(&self, definition: &str) -> bool {
+        let statements = statement::parse(definition).unwrap_or_default();
+        let [statement] = &statements[..] else { return false };
+        let context = planner::Context::new(&self.tx.catalog, &self.tx.scope);
+        planner::plan(statement, &context).is_ok_and(|planned| planned.unseen.is_none())
     }
 
     /// Chooses how all that the view's query reads comes to be of one moment: true if node 1's tables must be kept.
