@@ -32,6 +32,9 @@ use crate::transaction::{Level, Mode};
 /// What is stored by one statement, in bytes of the rows' texts, or a row more.
 const BATCH_BYTES: usize = 8 << 20;
 
+/// As PostgreSQL calls it.
+const CHECK_VIOLATION: &str = "23514";
+
 /// A view that is there.
 struct Known {
     oid: u32,
@@ -266,8 +269,20 @@ impl Executor<'_> {
         let rows = String::from_utf8_lossy(&batch.rows.into_bytes()).into_owned();
         let link = self.tx.links.at(&NodeId::HOME);
         let (sql, values) = lent.store_sql(link.connection(), rows, &registry.cluster.seals);
-        link.query_with(&sql, values).await.map_err(without_place)?;
-        Ok(())
+        match link.query_with(&sql, values).await {
+            // The child has the table's constraints, and is no table that anybody knows.
+            Err(NodeError::Refused(fields)) if fields.sqlstate() == CHECK_VIOLATION => {
+                Err(Failure::unsupported(
+                    format!(
+                        "rows of \"{}\" cannot be lent to fill a materialized view",
+                        lent.table
+                    ),
+                    "The table has a constraint that is NOT VALID, and rows for which it does not hold.",
+                    "Correct the rows and ALTER TABLE … VALIDATE CONSTRAINT, or use CREATE TABLE … AS.",
+                ))
+            }
+            stored => stored.map(|_| ()).map_err(without_place),
+        }
     }
 
     async fn take_back_lent(&mut self, lent: &[Lent]) -> Result<(), Failure> {

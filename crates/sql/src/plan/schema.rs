@@ -32,7 +32,7 @@ pub struct Ddl {
     /// It adds columns of which rows that are there get what no node may compute by itself.
     pub computed: Option<Box<Computed>>,
     /// It fills a materialized view, which node 1 does, from rows that may be on several nodes.
-    pub fills: Option<FilledView>,
+    pub fills: Option<Box<FilledView>>,
 }
 
 /// A materialized view that a statement fills.

@@ -64,6 +64,7 @@ pub(super) fn plan_materialized_view(
 fn by_node_1(fills: Option<FilledView>) -> Planned {
     let why =
         "node 1 fills the view by its own query, and is lent what other nodes have of the tables";
+    let fills = fills.map(Box::new);
     Planned::new(SchemaPlan::Ddl(Ddl { fills, ..Ddl::default() }), why)
 }
 

@@ -175,12 +175,18 @@ fn what_a_change_returns_is_copied() {
                   COPY (WITH gone AS (SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) SELECT count(*) FROM gone) TO STDOUT
         "#]],
     );
-    check("COPY (DELETE FROM orders) TO STDOUT", expect![[r#"
+    check(
+        "COPY (DELETE FROM orders) TO STDOUT",
+        expect![[r#"
         0A000 COPY query must have a RETURNING clause
-    "#]]);
-    check("COPY (DELETE FROM orders USING lines RETURNING lines.item) TO STDOUT", expect![[r#"
+    "#]],
+    );
+    check(
+        "COPY (DELETE FROM orders USING lines RETURNING lines.item) TO STDOUT",
+        expect![[r#"
         0A000 COPY of a statement that changes rows on several nodes is not supported
           Its rows would have to be brought together from several writes.
           Run the statement with RETURNING by itself.
-    "#]]);
+    "#]],
+    );
 }
