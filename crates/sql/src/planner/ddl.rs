@@ -35,6 +35,12 @@ use nodes::everywhere;
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
+    if let NodeEnum::RefreshMatViewStmt(refresh) = tree
+        && materialized_view::may_need_others(refresh, context)
+    {
+        let planned = materialized_view::plan_refresh(refresh, context)?;
+        return nodes::with_nodes(planned, statement, context);
+    }
     // A temporary object may hide other tables from the next statement on, which is noted before.
     let is_temporary = temporary::concerns_only_temporary(tree, context);
     if !matches!(is_temporary, Ok(true))

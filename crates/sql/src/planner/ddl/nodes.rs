@@ -19,7 +19,6 @@ use pg_query::protobuf::{
     ObjectType,
 };
 
-use super::materialized_view;
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::plan::{Ddl, DdlNodes, Plan, Planned, SchemaPlan};
 use crate::planner::context::Context;
@@ -134,11 +133,6 @@ pub(super) fn on_node_1_alone(statement: &Statement, context: &Context<'_>) -> O
         }
         NodeEnum::CreateTableAsStmt(create) => {
             !statement.spreads() && is_filled_at_home(create, context)
-        }
-        NodeEnum::RefreshMatViewStmt(refresh)
-            if materialized_view::may_need_others(refresh, context) =>
-        {
-            false
         }
         NodeEnum::ViewStmt(view) => view
             .query
