@@ -150,5 +150,24 @@ SELECT * FROM keyless WHERE a > 800 ORDER BY 1;
 COPY paid_orders TO STDOUT;
 COPY (SELECT * FROM nowhere) TO STDOUT;
 COPY keyless TO STDOUT (FORMAT nonsense);
--- refused in by_customer, replicated: the rows of several writes would have to be brought together
 COPY (DELETE FROM keyless WHERE a = 7 RETURNING a) TO STDOUT;
+-- What changes of rows return.
+COPY (INSERT INTO copied (id, word, amount) VALUES (901, 'a', 1), (902, E'b,"x\t', 2.5), (903, NULL, NULL), (904, '', 4) RETURNING id, word, amount + 1 AS more) TO STDOUT;
+COPY (UPDATE copied SET amount = coalesce(amount, 0) + 10 WHERE id > 901 RETURNING id, word, amount) TO STDOUT (FORMAT csv, HEADER, FORCE_QUOTE (word));
+COPY (UPDATE copied SET amount = amount + 1 WHERE id = 902 RETURNING *) TO STDOUT;
+COPY (DELETE FROM copied WHERE id IN (901, 903) RETURNING copied.*) TO STDOUT (DELIMITER '|', NULL 'nil');
+COPY (DELETE FROM copied WHERE id = 905 RETURNING id) TO STDOUT (FORMAT binary);
+COPY (DELETE FROM copied WHERE id = 902 RETURNING id, word) TO STDOUT (FORMAT binary);
+COPY (DELETE FROM copied WHERE id = 904) TO STDOUT;
+COPY (UPDATE copied SET amount = 1 / (id - 904) WHERE id > 900 RETURNING id) TO STDOUT;
+COPY (DELETE FROM copied WHERE id > 900 RETURNING nothing) TO STDOUT;
+BEGIN;
+COPY (DELETE FROM copied WHERE id > 900 RETURNING id) TO STDOUT;
+SELECT count(*) FROM copied WHERE id > 900;
+ROLLBACK;
+SELECT count(*) FROM copied WHERE id > 900;
+BEGIN READ ONLY;
+COPY (DELETE FROM copied WHERE id > 900 RETURNING id) TO STDOUT;
+ROLLBACK;
+COPY (WITH gone AS (DELETE FROM copied WHERE id > 900 RETURNING id, word) SELECT count(*), min(id) FROM gone) TO STDOUT;
+SELECT count(*) FROM copied WHERE id > 900;

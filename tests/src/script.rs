@@ -20,6 +20,8 @@ pub struct Script {
     pub setup: Option<String>,
     /// Whether later scripts must not find the tables as this one leaves them.
     pub changes_data: bool,
+    /// It is run only where tables that say nothing are on node 1 alone.
+    pub only_at_home: bool,
     /// By name: where its own tables go.
     pub distributions: BTreeMap<String, Placement>,
     /// The statements.
@@ -162,6 +164,8 @@ impl Script {
             self.setup = Some(name.trim().to_owned());
         } else if header == "changes data" {
             self.changes_data = true;
+        } else if header == "only where tables are at home" {
+            self.only_at_home = true;
         } else if let Some(rest) = header.strip_prefix("distribution ") {
             let (name, tables) = rest.split_once(':').context("no colon behind the name")?;
             let mut placement = Placement::new();

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use crate::agreement::Others;
 use crate::differential::{Protocol, Report, Setting, Stage, scripts};
 use crate::lahman;
 use crate::script::{Placement, Script};
@@ -56,6 +57,9 @@ pub fn run_all(stage: &Stage, protocols: &[Protocol], choice: &Choice) -> Result
         let file = script.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let needs_data = script.setup.as_deref() == Some("lahman");
         if needs_data && lahman::directory_or_skip(&file).is_none() {
+            continue;
+        }
+        if script.only_at_home && stage.others == Others::HaveAll {
             continue;
         }
         if choice.allows(0, &file) {

@@ -131,7 +131,7 @@ pub enum RelationKind {
         /// The query, without a final semicolon.
         definition: String,
     },
-    /// A materialized view; its rows are a copy on every node.
+    /// A materialized view: on node 1, or with a copy on every node where tables are so by default.
     MaterializedView,
     /// A sequence: values are drawn on node 1 only.
     Sequence,

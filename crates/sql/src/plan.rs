@@ -33,7 +33,7 @@ pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{
     AddedIndex, Computed, ConcurrentIndex, CreatedTable, Ddl, DdlNodes, Draws, DroppedIndex,
-    IndexName, Unnamed,
+    FilledView, IndexName, Lending, Unnamed,
 };
 pub use session::{
     PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,

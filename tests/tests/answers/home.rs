@@ -1480,3 +1480,123 @@ fn what_is_not_there_and_what_is_not_fired_stops_nothing() -> Result<()> {
     }
     Ok(())
 }
+
+/// Money moves between nodes meanwhile, and none is lost in the view, however it is filled.
+#[test]
+fn a_materialized_view_over_nodes_is_of_one_moment() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE accounts (id int PRIMARY KEY, amount int) DISTRIBUTE BY HASH (id)",
+            "CREATE TABLE rates (id int PRIMARY KEY, amount int) DISTRIBUTE BY REPLICATED",
+            "INSERT INTO accounts SELECT i, 100 FROM generate_series(1, 60) i",
+            "INSERT INTO rates VALUES (1, 100)",
+            "CREATE MATERIALIZED VIEW total AS SELECT 1 AS key, (SELECT sum(amount) FROM accounts)
+                + (SELECT sum(amount) FROM rates) AS amount",
+            "CREATE UNIQUE INDEX ON total (key)",
+        ],
+    )?;
+    let endpoint = cluster.endpoint();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let is_stopped = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let moves = std::thread::scope(|scope| -> Result<u32> {
+        let move_money = || -> Result<u32> {
+            let mut client = Client::connect(&endpoint)?;
+            let mut moved = 0;
+            for round in 0_u32.. {
+                if is_stopped() {
+                    break;
+                }
+                let (from, to) = (round * 7 % 60 + 1, (round * 11 + 5) % 60 + 1);
+                let sql = format!(
+                    "BEGIN; UPDATE accounts SET amount = amount - 2 WHERE id = {from};
+                     UPDATE accounts SET amount = amount + 1 WHERE id = {to};
+                     UPDATE rates SET amount = amount + 1; COMMIT"
+                );
+                match client.simple(&sql, b"")?.error() {
+                    None => moved += 1,
+                    Some(_) => drop(client.simple("ROLLBACK", b"")?),
+                }
+            }
+            Ok(moved)
+        };
+        let mover = scope.spawn(move_money);
+        let fill = |client: &mut Client| -> Result<()> {
+            for round in 0..12 {
+                let (begin, refresh, end) = match round % 4 {
+                    0 => ("SELECT 1", "REFRESH MATERIALIZED VIEW total", "SELECT 1"),
+                    1 => ("SELECT 1", "REFRESH MATERIALIZED VIEW CONCURRENTLY total", "SELECT 1"),
+                    2 => ("BEGIN", "REFRESH MATERIALIZED VIEW total", "COMMIT"),
+                    _ => (
+                        "BEGIN ISOLATION LEVEL SERIALIZABLE",
+                        "REFRESH MATERIALIZED VIEW total",
+                        "COMMIT",
+                    ),
+                };
+                run(client, &[begin])?;
+                let answer = client.simple(refresh, b"")?;
+                if let Some(error) = answer.error() {
+                    // The mover may be in its way, as on one server.
+                    ensure!(["40001", "40P01"].contains(&error.sqlstate()), "{refresh}\n{answer}");
+                    run(client, &["ROLLBACK"])?;
+                    continue;
+                }
+                client.simple(end, b"")?;
+                let seen = client.value("SELECT amount FROM total")?;
+                ensure!(seen == "6100", "round {round}: {seen}");
+            }
+            Ok(())
+        };
+        let filled = fill(&mut client);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let moved = mover.join().expect("the mover does not panic")?;
+        filled?;
+        Ok(moved)
+    })?;
+    ensure!(moves > 0, "no money was moved");
+    cluster.stop_gateway()
+}
+
+/// Who may refresh a view, as whom its query runs, and what others may not.
+#[test]
+fn a_materialized_view_over_nodes_is_filled_with_its_owners_rights() -> Result<()> {
+    let mut cluster = start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE ROLE keeper; CREATE ROLE stranger; GRANT CREATE ON SCHEMA public TO keeper, stranger",
+            "SET ROLE keeper",
+            "CREATE FUNCTION known(int) RETURNS boolean LANGUAGE plpgsql IMMUTABLE
+                AS $$ BEGIN RETURN $1 > 0 AND current_user = 'keeper'; END $$",
+            "CREATE TABLE kept (id int PRIMARY KEY, word text, CHECK (known(id))) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO kept SELECT i, current_user FROM generate_series(1, 20) i",
+            "CREATE MATERIALIZED VIEW seen AS SELECT count(*), max(current_user::text) FROM kept",
+            "RESET ROLE",
+            "REFRESH MATERIALIZED VIEW seen",
+        ],
+    )?;
+    let seen = client.value("SELECT concat(count, ' ', max) FROM seen")?;
+    ensure!(seen == "20 keeper", "{seen}");
+    run(&mut client, &["SET ROLE stranger"])?;
+    for (sql, expected) in [
+        ("REFRESH MATERIALIZED VIEW seen", "42501 must be owner of materialized view seen"),
+        (
+            "CREATE MATERIALIZED VIEW mine AS SELECT id FROM kept",
+            "42501 permission denied for table kept",
+        ),
+    ] {
+        let refused = refusal(&mut client, sql)?;
+        ensure!(refused.starts_with(expected), "{refused}");
+    }
+    run(&mut client, &["RESET ROLE", "GRANT SELECT ON kept TO stranger", "SET ROLE stranger"])?;
+    run(&mut client, &["CREATE MATERIALIZED VIEW mine AS SELECT id FROM kept", "RESET ROLE"])?;
+    run(&mut client, &["ALTER TABLE kept ENABLE ROW LEVEL SECURITY"])?;
+    run(&mut client, &["REFRESH MATERIALIZED VIEW seen"])?;
+    let refused = refusal(&mut client, "REFRESH MATERIALIZED VIEW mine")?;
+    ensure!(refused.starts_with("0A000 a materialized view over \"kept\""), "{refused}");
+    agree(&cluster)?;
+    cluster.stop_gateway()
+}

@@ -379,7 +379,8 @@ BEGIN
     )
     SELECT array_agg(c.oid) INTO views FROM above a CROSS JOIN LATERAL (SELECT c.oid FROM pg_class c
         WHERE c.oid = a.oid AND c.relkind = 'm' OFFSET 0) AS c;
-    IF views IS NULL THEN
+    -- Where definitions are on node 1 until a table is spread, such a view is, and is filled from all nodes.
+    IF views IS NULL OR (SELECT c.home_by_default FROM tutti.cluster c) THEN
         RETURN;
     END IF;
     RETURN QUERY WITH RECURSIVE reaches (view, used) AS (

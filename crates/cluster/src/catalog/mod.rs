@@ -10,6 +10,7 @@ pub mod check;
 mod code;
 mod folding;
 mod functions;
+pub mod lending;
 pub mod load;
 pub mod oids;
 mod own_changes;

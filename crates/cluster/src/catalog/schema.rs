@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 30;
+pub const SCHEMA_VERSION: u32 = 31;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -37,6 +37,8 @@ pub const SCHEMA_VERSION: u32 = 30;
 ///   read;
 /// - `definitions`, `make_definitions` and `spread_first` require a seal: they run as the owner, for what a table
 ///   needs may have other owners than the table (see [`share`](super::share));
+/// - `lend` and `take_back` require a seal, and `lend` the right to read the tables: they run as the owner, for a
+///   table gets a child for as long as a materialized view is filled; rows are stored in it as the table's owner;
 /// - `serve` requires a seal, for it says which backends belong to which gateway;
 /// - `give_warrant` requires a seal: the next change of this node's schema is a gateway's (`guard.sql`);
 ///   `use_warrant`, `use_lone_warrant` and `end_warrants` revoke that;
@@ -58,7 +60,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 30) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 31) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -340,6 +342,7 @@ COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables,
     include_str!("share/definitions.sql"),
     include_str!("by_row.sql"),
     include_str!("unseen.sql"),
+    include_str!("lending.sql"),
     include_str!("changes.sql"),
     "
 DO $tutti$
@@ -386,9 +389,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
-    tutti.use_lone_warrant, tutti.end_warrants TO PUBLIC;
+    tutti.use_lone_warrant, tutti.end_warrants, tutti.materialized_view, tutti.lend, tutti.take_back TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 30;
+UPDATE tutti.secret SET shape = 31;
 "
 );
 
@@ -457,7 +460,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (30, "52ea39d82a7821e3".to_owned()),
+            (31, "88fab3849fce5f0f".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

@@ -250,7 +250,7 @@ BEGIN
         CROSS JOIN LATERAL (SELECT e, nullif(e -> 'modes', 'null')
             FROM (SELECT before -> 'tables' -> (h.relation::text)) AS x (e)) AS m (b, modes)
         CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM unnest(h.modes) AS g (mode)
-            WHERE g.mode NOT IN ('AccessShareLock', 'RowShareLock')
+            WHERE g.mode NOT IN ('AccessShareLock', 'RowShareLock', 'SIReadLock')
                 AND NOT coalesce(m.modes ? g.mode, false))) AS w (has_new)
         ) AS t
     LEFT JOIN pg_class c ON c.oid = t.relation LEFT JOIN pg_namespace n ON n.oid = c.relnamespace

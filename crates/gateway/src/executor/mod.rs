@@ -23,6 +23,7 @@ mod fan_out;
 mod gather;
 mod insert;
 pub(crate) mod lag;
+mod lending;
 mod own_functions;
 mod reach;
 pub(crate) mod relay;

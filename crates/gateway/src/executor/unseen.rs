@@ -89,6 +89,7 @@ impl Executor<'_> {
                 Plan::Schema(SchemaPlan::TemporaryDdl { .. } | SchemaPlan::Ddl(_))
             ),
             travelling: Vec::new(),
+            lent: Vec::new(),
         });
     }
 
@@ -149,6 +150,7 @@ impl Executor<'_> {
             let (what, name, value) = (text(0), text(1), text(2));
             match what {
                 "writes" if value == "replicated" && accounting.travels(name) => (),
+                "reads" if accounting.lends(name) => (),
                 "reads" | "writes" => return Some(accounting.refusal(what, name, value)),
                 _ => (),
             }
@@ -241,6 +243,7 @@ impl Executor<'_> {
             let (what, name, value) = (text(0), text(1).unwrap_or_default(), text(2));
             match what {
                 Some("writes") if value == Some("replicated") && accounting.travels(name) => (),
+                Some("reads") if accounting.lends(name) => (),
                 Some(did @ ("reads" | "writes")) => {
                     return Err(accounting.refusal(did, name, value.unwrap_or_default()));
                 }
@@ -287,6 +290,7 @@ impl Executor<'_> {
                 rows: None,
                 names_role: None,
                 computed: None,
+                fills: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }
@@ -478,12 +482,12 @@ impl Executor<'_> {
 impl Accounting {
     /// Whether a table, as a node writes its name, is one whose rows travel. A name may be quoted.
     fn travels(&self, name: &str) -> bool {
-        self.travelling.iter().any(|(schema, table)| {
-            [schema.clone(), quote_identifier(schema)].iter().any(|schema| {
-                let rest = name.strip_prefix(&**schema).and_then(|rest| rest.strip_prefix('.'));
-                rest.is_some_and(|rest| rest == table || rest == quote_identifier(table))
-            })
-        })
+        self.travelling.iter().any(|table| is_called(table, name))
+    }
+
+    /// Whether it is one that is whole for the statement.
+    fn lends(&self, name: &str) -> bool {
+        self.lent.iter().any(|table| is_called(table, name))
     }
 
     fn names(&self) -> &str {
@@ -629,4 +633,12 @@ async fn checks_hold(home: &mut Link) -> Result<bool, Failure> {
     };
     home.query(UNDO_DEFERRED).await?;
     Ok(holds)
+}
+
+/// Whether a node writes the table's name so.
+fn is_called((schema, table): &(String, String), name: &str) -> bool {
+    [schema.clone(), quote_identifier(schema)].iter().any(|schema| {
+        let rest = name.strip_prefix(&**schema).and_then(|rest| rest.strip_prefix('.'));
+        rest.is_some_and(|rest| rest == table || rest == quote_identifier(table))
+    })
 }

@@ -20,4 +20,6 @@ pub(crate) struct Accounting {
     /// Replicated tables whose rows other nodes get after the statement, whichever code wrote them:
     /// schema and name.
     pub(crate) travelling: Vec<(String, String)>,
+    /// Distributed tables that the statement finds whole on node 1, whichever code reads them: schema and name.
+    pub(crate) lent: Vec<(String, String)>,
 }

@@ -31,6 +31,46 @@ pub struct Ddl {
     pub names_role: Option<String>,
     /// It adds columns of which rows that are there get what no node may compute by itself.
     pub computed: Option<Box<Computed>>,
+    /// It fills a materialized view, which node 1 does, from rows that may be on several nodes.
+    pub fills: Option<Box<FilledView>>,
+}
+
+/// A materialized view that a statement fills.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum FilledView {
+    /// A new one, over these tables.
+    Made(Lending),
+    /// One that is there: node 1 knows its query.
+    Again {
+        /// Its schema.
+        schema: String,
+        /// Its name.
+        name: String,
+        /// Readers go on reading it, for which a temporary table is made.
+        concurrently: bool,
+    },
+}
+
+/// What a query reads that node 1 runs as it is, for which tables are lent the rows of other nodes. OIDs are node 1's.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Lending {
+    /// The distributed tables. None: nothing need be lent.
+    pub tables: Vec<u32>,
+    /// The views through which it reads.
+    pub views: Vec<u32>,
+    /// Tables of which node 1 has all rows.
+    pub whole: Vec<u32>,
+    /// Something that cannot be kept as it is until the transaction ends.
+    pub unlockable: Option<String>,
+}
+
+impl Lending {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.tables.extend(other.tables);
+        self.views.extend(other.views);
+        self.whole.extend(other.whole);
+        self.unlockable = self.unlockable.take().or(other.unlockable);
+    }
 }
 
 /// Values for rows that are there, of columns that are added.

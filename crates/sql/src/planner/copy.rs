@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{CopyStmt, Node, SelectStmt};
+use pg_query::protobuf::{CommonTableExpr, CopyStmt, CteMaterialize, Node, SelectStmt, WithClause};
 
 use super::carried::refuse_change;
 use super::context::Context;
 use super::defaults::Evaluation;
 use super::determinism::expression_obstacle;
+use super::gaps::parse_select;
 use super::gather::{is_read_alike, travelling};
 use super::sql_text::deparse;
 use super::syntax::{is_on, option, option_text, string};
@@ -140,6 +141,35 @@ pub(super) fn changing(
         distribute_by: None,
         parameter_count: statement.parameter_count,
     }))
+}
+
+/// COPY (INSERT … RETURNING …) TO STDOUT and the like as COPY of a query that reads what the change in its WITH returns.
+/// `None`: it is none.
+pub(super) fn of_returned(copy: &CopyStmt) -> Result<Option<NodeEnum>, Refusal> {
+    const CHANGED: &str = "tutti_changed";
+    let returning = match copy.query.as_ref().and_then(|query| query.node.as_ref()) {
+        _ if copy.is_from || !copy.filename.is_empty() => return Ok(None),
+        Some(NodeEnum::InsertStmt(of)) => &of.returning_clause,
+        Some(NodeEnum::UpdateStmt(of)) => &of.returning_clause,
+        Some(NodeEnum::DeleteStmt(of)) => &of.returning_clause,
+        _ => return Ok(None),
+    };
+    if returning.as_ref().is_none_or(|returning| returning.exprs.is_empty()) {
+        return Err(Refusal::postgres("0A000", "COPY query must have a RETURNING clause"));
+    }
+    let changing = CommonTableExpr {
+        ctename: CHANGED.to_owned(),
+        ctematerialized: CteMaterialize::Default.into(),
+        ctequery: copy.query.clone(),
+        ..Default::default()
+    };
+    let mut select = parse_select(&format!("SELECT * FROM {CHANGED}"))?;
+    select.with_clause = Some(WithClause {
+        ctes: vec![Node { node: Some(NodeEnum::CommonTableExpr(Box::new(changing))) }],
+        ..Default::default()
+    });
+    let query = Some(Box::new(Node { node: Some(NodeEnum::SelectStmt(select)) }));
+    Ok(Some(NodeEnum::CopyStmt(Box::new(CopyStmt { query, ..copy.clone() }))))
 }
 
 /// COPY of what a changing statement with this plan returns.

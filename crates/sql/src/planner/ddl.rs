@@ -23,6 +23,7 @@ pub use alter_table::leaves_index_unnamed;
 pub use concurrently::index_name;
 pub(super) use create_table::plan_select_into;
 pub(super) use extent::is_of_relations;
+pub use materialized_view::lending_of;
 pub(super) use refused::refuse_cast;
 
 use super::context::Context;
@@ -34,6 +35,12 @@ use nodes::everywhere;
 /// Plans every statement that changes the schema.
 pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let tree = &statement.tree;
+    if let NodeEnum::RefreshMatViewStmt(refresh) = tree
+        && materialized_view::may_need_others(refresh, context)
+    {
+        let planned = materialized_view::plan_refresh(refresh, context)?;
+        return nodes::with_nodes(planned, statement, context);
+    }
     // A temporary object may hide other tables from the next statement on, which is noted before.
     let is_temporary = temporary::concerns_only_temporary(tree, context);
     if !matches!(is_temporary, Ok(true))
@@ -67,15 +74,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
         NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
         NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
-        NodeEnum::RefreshMatViewStmt(refresh) => {
-            materialized_view::check_refresh(refresh, context)?;
-            Ok(everywhere(Ddl {
-                creates: None,
-                may_drop: false,
-                touches_sequences: false,
-                ..Ddl::default()
-            }))
-        }
+        NodeEnum::RefreshMatViewStmt(refresh) => materialized_view::plan_refresh(refresh, context),
         _ => Ok(everywhere(Ddl {
             creates: None,
             may_drop: may_drop(tree),

@@ -68,6 +68,9 @@ fn plan_with_reach(
     let views = Known::default();
     let context = &Context { opaque, views: Some(&views), ..*context };
     let mut planned = match choose(statement, context) {
+        Err(refusal) if refusal.sqlstate == UNSUPPORTED && is_copy(&statement.tree) => {
+            copy_in_steps(&statement.tree, refusal, context)?
+        }
         Err(refusal)
             if refusal.sqlstate == UNSUPPORTED && modifying_steps::is_meant(&statement.tree) =>
         {
@@ -222,6 +225,25 @@ fn copy_plan(
     let changing = copy::changing(copy, statement)?;
     let inner = changing.map(|changing| plan(&changing, context)).transpose()?;
     copy::plan_copy(copy, statement, inner, context)
+}
+
+fn is_copy(tree: &NodeEnum) -> bool {
+    matches!(tree, NodeEnum::CopyStmt(_))
+}
+
+/// COPY of what a change of several nodes returns, or of a query with such a change in its WITH.
+fn copy_in_steps(
+    tree: &NodeEnum,
+    refusal: Refusal,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let NodeEnum::CopyStmt(copy) = tree else { return Err(refusal) };
+    let of_returned = copy::of_returned(copy)?;
+    let tree = of_returned.as_ref().unwrap_or(tree);
+    match modifying_steps::is_meant(tree) {
+        true => modifying_steps::plan(tree, refusal, context, &plan_with_reach),
+        false => Err(refusal),
+    }
 }
 
 fn schema_plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {

@@ -4,7 +4,7 @@
 //! Never: knows what a plan costs.
 
 use crate::plan::{
-    Access, Brought, Collect, CollectFrom, CopyToPlan, DataPlan, FirstRows, Gather, Insert,
+    Access, Brought, Collect, CollectFrom, CopyToPlan, DataPlan, Ddl, FirstRows, Gather, Insert,
     InsertSource, KeyValue, NodeChoice, Partial, Pin, Plan, Planned, RowsWrite, RunOn, SchemaPlan,
     TableLock,
 };
@@ -83,6 +83,9 @@ fn describe_data(plan: &DataPlan, lines: &mut Vec<String>) {
 fn describe_schema(plan: &SchemaPlan, lines: &mut Vec<String>) {
     lines.push(
         match plan {
+            SchemaPlan::Ddl(Ddl { fills: Some(_), .. }) => {
+                "Tutti: on node 1, over rows of every node"
+            }
             SchemaPlan::Ddl(_) | SchemaPlan::LockEverywhere { .. } => {
                 "Tutti: on every node, node 1 first, in one transaction"
             }

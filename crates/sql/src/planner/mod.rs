@@ -79,7 +79,7 @@ pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use carried::check_unchanged;
 pub use context::Context;
 pub use current_time::names_current_time;
-pub use ddl::{index_name, leaves_index_unnamed};
+pub use ddl::{index_name, leaves_index_unnamed, lending_of};
 pub use dependencies::{ReadByCode, read_by_code, relations_of, shows_other_nodes};
 pub use dispatch::{plan, plan_by_itself};
 pub use explain::explain_lines;

@@ -149,8 +149,18 @@ pub(super) fn plan(
     Ok(Planned::new(DataPlan::Steps(Box::new(steps)), why))
 }
 
-fn with_of(tree: &NodeEnum) -> Option<&WithClause> {
+/// The query that a COPY copies, or the statement itself.
+fn query_within(tree: &NodeEnum) -> &NodeEnum {
     match tree {
+        NodeEnum::CopyStmt(copy) if !copy.is_from => {
+            copy.query.as_ref().and_then(|query| query.node.as_ref()).unwrap_or(tree)
+        }
+        _ => tree,
+    }
+}
+
+fn with_of(tree: &NodeEnum) -> Option<&WithClause> {
+    match query_within(tree) {
         NodeEnum::SelectStmt(select) => select.with_clause.as_ref(),
         NodeEnum::InsertStmt(insert) => insert.with_clause.as_ref(),
         NodeEnum::UpdateStmt(update) => update.with_clause.as_ref(),
@@ -165,6 +175,7 @@ fn with_slot(tree: &mut NodeEnum) -> Option<&mut Option<WithClause>> {
         NodeEnum::InsertStmt(insert) => &mut insert.with_clause,
         NodeEnum::UpdateStmt(update) => &mut update.with_clause,
         NodeEnum::DeleteStmt(delete) => &mut delete.with_clause,
+        NodeEnum::CopyStmt(copy) => return with_slot(copy.query.as_mut()?.node.as_mut()?),
         _ => return None,
     })
 }
@@ -321,7 +332,7 @@ struct Part {
 
 /// The tree with the queries of WITH that it needs; `None` if these cannot be put before its own.
 fn part(tree: &NodeEnum, in_sight: &[Query], queries: &[Query]) -> Option<Part> {
-    let mut needs = named(tree, in_sight);
+    let mut needs = named(query_within(tree), in_sight);
     let mut open: Vec<usize> = needs.iter().copied().collect();
     while let Some(query) = open.pop() {
         // What a part does names nothing for those who read what it returns.
@@ -423,8 +434,9 @@ fn are_independent(
 
 /// Whether a part reads rows of tables: those that it changes, too.
 fn reads(part: &Part, context: &Context<'_>) -> bool {
-    let finds = !matches!(part.tree, NodeEnum::InsertStmt(_) | NodeEnum::SelectStmt(_));
-    let mentioned = mentions::of(&part.tree, context);
+    let tree = query_within(&part.tree);
+    let finds = !matches!(tree, NodeEnum::InsertStmt(_) | NodeEnum::SelectStmt(_));
+    let mentioned = mentions::of(tree, context);
     finds || mentioned.relations.values().any(|relation| relation.returned_by.is_none())
 }
 
@@ -443,6 +455,7 @@ struct Effects {
 impl Effects {
     fn of(tree: &NodeEnum, context: &Context<'_>) -> Self {
         let code = &context.catalog.code;
+        let tree = query_within(tree);
         let is_real = |relation: &&Arc<Relation>| relation.returned_by.is_none();
         let mentioned = mentions::of(tree, context);
         let reads = mentioned.relations.values().filter(is_real);
@@ -529,6 +542,7 @@ fn step(
                 | DataPlan::Gather(_)
                 | DataPlan::Insert(_)
                 | DataPlan::Move(_)
+                | DataPlan::CopyTo(_)
         )
     );
     let step = Step { text, planned: Box::new(planned), returns };

@@ -72,7 +72,7 @@ pub(super) fn plan_as(
         return Err(Refusal::postgres("42601", "syntax error at end of input"));
     };
     if create.objtype() == ObjectType::ObjectMatview {
-        return plan_materialized_view(query_tree, context);
+        return plan_materialized_view(create, query_tree, statement, context);
     }
     let NodeEnum::SelectStmt(select) = query_tree else { return Err(refused::execute()) };
     let Some(relation) = &into.rel else {

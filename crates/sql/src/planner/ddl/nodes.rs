@@ -303,7 +303,7 @@ pub(super) fn with_nodes(
             }
         }
     };
-    if ddl.scope == DdlNodes::Home {
+    if ddl.scope == DdlNodes::Home && ddl.fills.is_none() {
         "it concerns node 1 alone".clone_into(&mut plan.why);
     }
     Ok(plan)

@@ -148,3 +148,45 @@ fn what_would_see_another_part_is_refused() {
         planned(without, 3).starts_with("0A000 WITH query \"up\" does not have a RETURNING clause")
     );
 }
+
+#[test]
+fn what_a_change_returns_is_copied() {
+    check(
+        "COPY (UPDATE orders SET total = total + 1 RETURNING id, total * 2 AS twice) TO STDOUT (FORMAT csv, HEADER)",
+        expect![[r#"
+            step UPDATE orders SET total = total + 1 RETURNING ROW(orders.id, NULL, orders.total, NULL)::pg_catalog.text, total * 2 AS twice
+              Scatter { access: Write }
+            step COPY (WITH tutti_changed AS (SELECT id, total * 2 AS twice FROM tutti.returned_0 orders) SELECT * FROM tutti_changed) TO STDOUT WITH (FORMAT CSV, HEADER)
+              copy to, binary false, header true
+                gather on One(Any) Read
+                   from Returned(0)
+                  COPY (WITH tutti_changed AS (SELECT id, total * 2 AS twice FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) SELECT * FROM tutti_changed) TO STDOUT WITH (FORMAT CSV, HEADER)
+        "#]],
+    );
+    check(
+        "COPY (WITH gone AS (DELETE FROM orders RETURNING id) SELECT count(*) FROM gone) TO STDOUT",
+        expect![[r#"
+            step DELETE FROM orders RETURNING ROW(orders.id, NULL, NULL, NULL)::pg_catalog.text
+              Scatter { access: Write }
+            step COPY (WITH gone AS (SELECT id FROM tutti.returned_0 orders) SELECT count(*) FROM gone) TO STDOUT
+              copy to, binary false, header false
+                gather on One(Any) Read
+                   from Returned(0)
+                  COPY (WITH gone AS (SELECT id FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) SELECT count(*) FROM gone) TO STDOUT
+        "#]],
+    );
+    check(
+        "COPY (DELETE FROM orders) TO STDOUT",
+        expect![[r#"
+        0A000 COPY query must have a RETURNING clause
+    "#]],
+    );
+    check(
+        "COPY (DELETE FROM orders USING lines RETURNING lines.item) TO STDOUT",
+        expect![[r#"
+        0A000 COPY of a statement that changes rows on several nodes is not supported
+          Its rows would have to be brought together from several writes.
+          Run the statement with RETURNING by itself.
+    "#]],
+    );
+}
