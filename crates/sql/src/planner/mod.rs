@@ -61,6 +61,8 @@ mod scatter;
 mod semi_joins;
 mod session_names;
 mod solo;
+#[cfg(test)]
+mod sql_page_tests;
 mod sql_text;
 #[cfg(test)]
 mod statements_tests;
