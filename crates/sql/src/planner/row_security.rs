@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 
 use super::context::Context;
+use super::syntax::contains;
 use super::{mentions, views};
 use crate::catalog::{Relation, RelationKind};
 use crate::plan::{DataPlan, Plan, Planned, SchemaPlan};
@@ -25,8 +26,15 @@ pub(super) fn note_views(planned: &mut Planned, tree: &NodeEnum, context: &Conte
         Plan::Schema(plan) if !has_query(plan) => (),
         Plan::Data(_) | Plan::Schema(_) => {
             let named = mentions::with_targets(tree, context).relations;
-            let views: Vec<_> =
-                named.values().filter(|it| may_be_written_out(it, context)).collect();
+            // What rows are changed by is gathered without its views.
+            let changes = contains(tree, &|node| {
+                matches!(
+                    node,
+                    NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) | NodeEnum::MergeStmt(_)
+                )
+            });
+            let is_meant = |it: &&Arc<Relation>| may_be_written_out(it, changes, context);
+            let views: Vec<_> = named.values().filter(is_meant).collect();
             if views.is_empty() {
                 return;
             }
@@ -70,12 +78,12 @@ fn has_query(plan: &SchemaPlan) -> bool {
     }
 }
 
-/// Whether it is a view that a node cannot answer for its own rows.
-fn may_be_written_out(relation: &Relation, context: &Context<'_>) -> bool {
+/// Whether it is a view that a node cannot answer for its own rows; `any`: or is not asked to.
+fn may_be_written_out(relation: &Relation, any: bool, context: &Context<'_>) -> bool {
     let RelationKind::View { definition } = &relation.kind else { return false };
     // One that cannot be read is refused.
     views::contents(relation, definition, context)
-        .is_ok_and(|it| it.distributed && !it.is_apart(context.opaque.is_some()))
+        .is_ok_and(|it| it.distributed && (any || !it.is_apart(context.opaque.is_some())))
 }
 
 /// Whether it is a view over a table with row security, read through further views.
