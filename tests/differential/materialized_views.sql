@@ -175,6 +175,17 @@ DROP MATERIALIZED VIEW s.tallied;
 CREATE MATERIALIZED VIEW no AS SELECT id FROM ONLY a;
 -- refused in hash, apart, mixed: and have a number of their own
 CREATE MATERIALIZED VIEW no AS SELECT tableoid::regclass AS t FROM a;
+-- refused in hash, apart, mixed: the same, otherwise said
+CREATE MATERIALIZED VIEW no AS SELECT tableoid(a)::regclass AS t FROM a;
+-- refused in hash, apart, mixed: and so
+CREATE MATERIALIZED VIEW no AS SELECT (a).tableoid::regclass AS t FROM a;
+CREATE FUNCTION counts_some() RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT count(*) FROM ONLY a)\; END $$;
+-- refused in hash, apart, mixed: by code
+CREATE MATERIALIZED VIEW no AS SELECT counts_some() AS n, count(*) FROM a;
+-- refused in hash, apart, mixed: a file of one node
+COPY (UPDATE a SET id = id RETURNING id) TO '/tmp/no/such/folder';
+-- refused in hash, apart, mixed: the same
+COPY (WITH x AS (DELETE FROM a RETURNING id) SELECT * FROM x) TO PROGRAM 'true';
 -- refused in hash, apart, mixed: a sample of what is where
 CREATE MATERIALIZED VIEW no AS SELECT id FROM a TABLESAMPLE BERNOULLI (50);
 DROP TABLE a CASCADE;

@@ -58,7 +58,8 @@ fn is_home_alone(copy: &CopyStmt, context: &Context<'_>) -> bool {
     }
     let named = match (&copy.relation, copy.query.as_ref().and_then(|query| query.node.as_ref())) {
         (Some(range), _) => mentions::of(&NodeEnum::RangeVar(range.clone()), context),
-        (None, Some(query)) => mentions::of(query, context),
+        // What is changed counts as what is read does.
+        (None, Some(query)) => mentions::with_targets(query, context),
         (None, None) => return false,
     };
     named.distributed.is_none() && named.replicated.is_none()

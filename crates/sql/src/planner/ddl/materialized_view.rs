@@ -16,8 +16,11 @@ use pg_query::protobuf::{CreateTableAsStmt, RefreshMatViewStmt, SelectStmt};
 use super::nodes::everywhere;
 use super::refused;
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
+use crate::closure::{Search, Writing};
+use crate::code::{AttachedKind, Use};
 use crate::plan::{DataPlan, Ddl, FilledView, Lending, NodeChoice, Plan, Planned, SchemaPlan};
 use crate::planner::context::Context;
+use crate::planner::sql_text::deparse;
 use crate::planner::syntax::string;
 use crate::planner::{mentions, query};
 use crate::refusal::Refusal;
@@ -172,6 +175,8 @@ fn lending(query: &NodeEnum, context: &Context<'_>) -> Result<Lending, Refusal> 
         return Ok(Lending::default());
     }
     refuse_parts(query, context)?;
+    refuse_computed(read.values(), context)?;
+    refuse_code(query, context)?;
     let scope = NameScope::default();
     let context = &Context { scope: &scope, ..*context };
     for relation in read.values() {
@@ -181,6 +186,57 @@ fn lending(query: &NodeEnum, context: &Context<'_>) -> Result<Lending, Refusal> 
         }
     }
     Ok(lending)
+}
+
+/// A row that is lent is stored anew: its constraints are checked, and its generated columns computed, by what users'
+/// code is now.
+fn refuse_computed<'r>(
+    read: impl Iterator<Item = &'r Arc<Relation>>,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    const FIRST_OF_USERS: u32 = 16_384;
+    let is_users = |of: &Use| match of {
+        Use::Function(oid) => FIRST_OF_USERS <= *oid,
+        Use::Operator(_) | Use::Type(_) => true,
+        Use::Relation(..) => false,
+    };
+    for relation in read.filter(|relation| relation.placement.is_distributed()) {
+        let mut attached = context.catalog.code.attached_to(relation.oid).iter();
+        let computed =
+            attached.find(|of| of.kind == AttachedKind::Check && of.uses.iter().any(is_users));
+        if let Some(computed) = computed {
+            return Err(Refusal::unsupported(
+                format!(
+                    "a materialized view cannot read \"{}\", which is distributed",
+                    relation.name
+                ),
+                format!(
+                    "Rows of other nodes are stored anew for it, and \"{}\", a constraint or generated column, would \
+                     run users' code once more.",
+                    computed.name
+                ),
+                "Use CREATE TABLE … AS.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What code reads of a table, by its places or of it alone, nobody sees in the view's query.
+fn refuse_code(query: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
+    let mut search = Search::new(context.catalog, context.scope, Writing::Statement);
+    search.text(&deparse(query)?);
+    match search.finish().opaque {
+        None => Ok(()),
+        Some(reason) => Err(Refusal::unsupported(
+            format!("a materialized view over distributed tables cannot call {}", reason.code),
+            format!(
+                "It {}; rows of other nodes are in a child of their table while node 1 fills the view.",
+                reason.does
+            ),
+            "Write what it reads into the view's query, or use CREATE TABLE … AS.",
+        )),
+    }
 }
 
 /// Rows of other nodes are in a child of their table, which is on node 1 and has places of its own.
@@ -206,6 +262,19 @@ fn refuse_parts(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
             .last()
             .and_then(string)
             .filter(|name| SYSTEM_COLUMNS.contains(name))
+            .map(|name| format!("the system column {name}")),
+        // `tableoid(t)` and `(t).tableoid` are the same.
+        NodeEnum::FuncCall(call) => call
+            .funcname
+            .last()
+            .and_then(string)
+            .filter(|name| SYSTEM_COLUMNS.contains(name))
+            .map(|name| format!("the system column {name}")),
+        NodeEnum::AIndirection(of) => of
+            .indirection
+            .iter()
+            .filter_map(string)
+            .find(|name| SYSTEM_COLUMNS.contains(name))
             .map(|name| format!("the system column {name}")),
         NodeEnum::SelectStmt(select) => locks(select).then(|| "FOR UPDATE or FOR SHARE".to_owned()),
         _ => None,
