@@ -21,7 +21,7 @@ use super::{
 };
 use crate::closure::Reach;
 use crate::plan::{
-    Access, DataPlan, Ddl, DdlNodes, NodeChoice, Plan, Planned, Residue, SchemaPlan,
+    Access, DataPlan, Ddl, DdlNodes, NodeChoice, Plan, Planned, Residue, RunOn, SchemaPlan,
 };
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -126,6 +126,11 @@ pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Pl
     if !gathers_to_write(&planned.plan) {
         return Ok(planned);
     }
+    if changes_beside_collected(&planned.plan) {
+        // Else the rows that are changed would be read later than those that are collected, and a transaction of
+        // others between the two would be seen in part.
+        return Ok(Planned { one_moment: true, ..planned });
+    }
     let collected = plan(statement, &Context { collects_replicated: true, ..*context });
     let wants_one_moment = match &collected {
         Ok(collected) => collected.unseen.as_ref().is_some_and(|unseen| unseen.one_snapshot),
@@ -138,6 +143,23 @@ pub fn plan_by_itself(statement: &Statement, context: &Context<'_>) -> Result<Pl
     let one_moment = !matches!(statement.tree, NodeEnum::SelectStmt(_))
         || modifying_steps::is_meant(&statement.tree);
     Ok(Planned { one_moment, ..planned })
+}
+
+/// Whether nodes change their own rows by what others have.
+fn changes_beside_collected(plan: &Plan) -> bool {
+    match plan {
+        Plan::Data(DataPlan::Gather(gather)) => {
+            gather.access == Access::Write
+                && gather.writes.is_some()
+                && !gather.collects.is_empty()
+                && !gather.locks_rows()
+                && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
+        }
+        Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) => {
+            changes_beside_collected(&otherwise.plan)
+        }
+        _ => false,
+    }
 }
 
 fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {

@@ -36,7 +36,7 @@ use crate::planner::names::Found;
 use crate::planner::own_rows::split;
 use crate::planner::pins::{Facts, pin, stored_pin};
 use crate::planner::sql_text::parse_expression;
-use crate::planner::syntax::string;
+use crate::planner::syntax::{contains, string};
 use crate::planner::{gaps, scatter, time_gaps, unseen, written_defaults};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -496,8 +496,30 @@ impl Merging<'_, '_> {
         found
     }
 
+    /// Texts that ON takes for equal although their bytes differ are keys of several nodes.
+    fn refuse_collations(&self, key_type: KeyType) -> Result<(), Refusal> {
+        let is_of_texts =
+            matches!(key_type, KeyType::Text | KeyType::Varchar | KeyType::Bpchar | KeyType::Name);
+        let relations = self.analysis.items.iter().filter_map(Item::relation);
+        let folds = relations.flat_map(|it| &it.columns).any(|column| column.nondeterministic);
+        let parts = [&self.merge.source_relation, &self.merge.join_condition];
+        let collates =
+            |part: &NodeEnum| contains(part, &|node| matches!(node, NodeEnum::CollateClause(_)));
+        let mut parts = parts.into_iter().flatten().filter_map(|part| part.node.as_ref());
+        match is_of_texts && (folds || parts.any(collates)) {
+            true => Err(self.refuse(
+                "It may compare the distribution key by a nondeterministic collation: rows that are equal may be on \
+                 several nodes."
+                    .to_owned(),
+                "Use columns of deterministic collations, and no COLLATE.",
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// Equal values of these two types must be of one bucket, once that of the source is one of the key's type.
     fn refuse_type(&self, column: SourceColumn<'_>, key_type: KeyType) -> Result<(), Refusal> {
+        self.refuse_collations(key_type)?;
         // Of what is computed the nodes will say it: see `bucket_sql`.
         let SourceColumn::Known(column) = column else { return Ok(()) };
         let Some((base, column)) = self.analysis.base(column) else {
@@ -579,6 +601,20 @@ impl Merging<'_, '_> {
         if !stays && (must_agree || self.context.collects_replicated && !collect.is_empty()) {
             // All nodes then compute the source of the same rows, in the same order.
             collect.extend(gather::collectable_on_node_1(analysis));
+        }
+        if !collect.is_empty() && self.context.collects_replicated {
+            return Err(Refusal::unsupported(
+                "this MERGE would see several moments of the cluster",
+                "Rows of its source are brought from other nodes, and at READ COMMITTED the target would be read later \
+                 than they were.",
+                "Run it outside of a transaction block, or at REPEATABLE READ.",
+            ));
+        }
+        if analysis.home_relation.is_some() {
+            return Err(self.refuse(
+                "Its source reads a table of node 1, whose rows other nodes have no type for.".to_owned(),
+                "Put the source into a replicated table, or into one that is distributed by the target's key.",
+            ));
         }
         if !stays {
             self.refuse_differing(&collect, is_unstable)?;
@@ -786,8 +822,10 @@ fn put_reference(node: &mut Node, reference: &Node) {
 /// nodes then say that there is none for it.
 fn bucket_sql(key_type: KeyType, declared_type: &str, value: &str) -> String {
     match key_type {
-        // Any width, but no float, and no numeric, which may be out of range.
-        KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => KeyType::Int8.sql_bucket(value),
+        // As it would be stored: a fraction is no key, and where it is inserted it is rounded so. No float, to which
+        // several keys may be equal.
+        KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => KeyType::Int8
+            .sql_bucket(&format!("CAST(pg_catalog.numeric_uplus({value}) AS pg_catalog.int8)")),
         KeyType::Numeric => key_type
             .sql_bucket(&format!("CAST(pg_catalog.numeric_uplus({value}) AS {declared_type})")),
         KeyType::Time => key_type.sql_bucket(&format!(

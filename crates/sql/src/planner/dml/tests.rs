@@ -442,7 +442,7 @@ fn merge_by_the_key_of_the_source() {
          WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)",
         expect![[r#"
             gather on EachNode Write
-              MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(i.id, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)
+              MERGE INTO lines l USING items i ON l.customer_id = i.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(i.id)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)
         "#]],
     );
     check(
@@ -451,7 +451,7 @@ fn merge_by_the_key_of_the_source() {
          WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (k, v.x)",
         expect![[r#"
             gather on EachNode Write
-              MERGE INTO lines l USING unnest($1::int[], $2::text[]) v(k, x) ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(v.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (k, v.x)
+              MERGE INTO lines l USING unnest($1::int[], $2::text[]) v(k, x) ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(v.k)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (k, v.x)
         "#]],
     );
     check(
@@ -460,7 +460,7 @@ fn merge_by_the_key_of_the_source() {
          WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)",
         expect![[r#"
             gather on EachNode Write
-              MERGE INTO lines l USING (VALUES (1, 'a'), (2, 'b')) v(k, x) ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(v.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)
+              MERGE INTO lines l USING (VALUES (1, 'a'), (2, 'b')) v(k, x) ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(v.k)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)
         "#]],
     );
     check(
@@ -470,7 +470,7 @@ fn merge_by_the_key_of_the_source() {
         expect![[r#"
             gather on EachNode Write
               SELECT tutti.row_output(ROW("items"."id", "items"."name", "items"."added")) FROM "public"."items" AS "items" ("id", "name", "added") from One(Home)
-              MERGE INTO lines l USING (SELECT * FROM pg_catalog.unnest(<rows 0>::public.items[]) items ORDER BY name LIMIT 3) i ON l.customer_id = i.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(i.id, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)
+              MERGE INTO lines l USING (SELECT * FROM pg_catalog.unnest(<rows 0>::public.items[]) items ORDER BY name LIMIT 3) i ON l.customer_id = i.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(i.id)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = i.name WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (i.id, i.name)
         "#]],
     );
     check(
@@ -480,7 +480,7 @@ fn merge_by_the_key_of_the_source() {
         expect![[r#"
             gather on EachNode Write
               SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
-              MERGE INTO lines l USING pg_catalog.unnest(<rows 0>::public.orders[]) o ON l.customer_id = o.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(o.id, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = o.total WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (o.id, o.total)
+              MERGE INTO lines l USING pg_catalog.unnest(<rows 0>::public.orders[]) o ON l.customer_id = o.id WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(o.id)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = o.total WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (o.id, o.total)
         "#]],
     );
     check(
@@ -489,16 +489,16 @@ fn merge_by_the_key_of_the_source() {
         expect![[r#"
             gather on EachNode Write
               SELECT ROW("o"."id", "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.id = 1) from AllNodes
-              MERGE INTO lines l USING (SELECT o.customer_id AS k, r.code FROM rates r LEFT JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = 1) s ON l.customer_id = s.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(s.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (s.k)
+              MERGE INTO lines l USING (SELECT o.customer_id AS k, r.code FROM rates r LEFT JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = 1) s ON l.customer_id = s.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(s.k)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (s.k)
         "#]],
     );
     check(
         "MERGE INTO lines l USING home h ON l.customer_id = h.a \
          WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)",
         expect![[r#"
-            gather on EachNode Write
-              SELECT ROW("h"."a")::pg_catalog.text FROM "public"."home" AS "h" ("a") from One(Home)
-              MERGE INTO lines l USING pg_catalog.unnest(<rows 0>::public.home[]) h ON l.customer_id = h.a WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(h.a, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)
+            0A000 this MERGE over several nodes is not supported
+              Its source reads a table of node 1, whose rows other nodes have no type for.
+              Put the source into a replicated table, or into one that is distributed by the target's key.
         "#]],
     );
 }
@@ -522,7 +522,7 @@ fn merge_on_one_node() {
             one pinned $1 $1 Write
             otherwise
               gather on EachNode Write
-                MERGE INTO lines l USING (SELECT $1::int AS k, $2::text AS x) v ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(v.k, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)
+                MERGE INTO lines l USING (SELECT $1::int AS k, $2::text AS x) v ON l.customer_id = v.k WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(v.k)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN MATCHED THEN UPDATE SET item = v.x WHEN NOT MATCHED THEN INSERT (customer_id, item) VALUES (v.k, v.x)
         "#]],
     );
     check(
@@ -610,9 +610,9 @@ fn merge_refused() {
     check(
         "MERGE INTO lines l USING scratch v ON l.customer_id = v.id WHEN MATCHED THEN DELETE",
         expect![[r#"
-            0A000 "scratch" cannot be used in a write to several nodes
-              It is on node 1 only, and the other nodes do not see it.
-              Insert its rows into a replicated table first, or write the rows one by one.
+            0A000 this MERGE over several nodes is not supported
+              Its source reads a table of node 1, whose rows other nodes have no type for.
+              Put the source into a replicated table, or into one that is distributed by the target's key.
         "#]],
     );
     check(
