@@ -13,7 +13,7 @@ use tutti_sql::plan::{Access, Ddl, Draws, Template};
 use tutti_wire::sqlstate;
 
 use super::ddl::put_warrant_for;
-use super::gather::{Times, fill_template};
+use super::filled::{Times, fill_template};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::Call;

@@ -22,7 +22,7 @@ use tutti_wire::frontend::{Arguments, put_query};
 use tutti_wire::sqlstate;
 
 use super::fan_out::Answers;
-use super::gather::read_rows;
+use super::fan_out::read_rows;
 use super::relay::{Filter, Relayed, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;

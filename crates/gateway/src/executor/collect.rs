@@ -14,8 +14,8 @@ use tutti_sql::plan::{Access, Collect, CollectFrom};
 
 use super::array_literal::ArrayText;
 use super::estimate::{Sizes, sizes};
-use super::fan_out::{Answers, SnapshotNeed};
-use super::gather::{Times, fill_template, fill_template_with, read_rows};
+use super::fan_out::{Answers, SnapshotNeed, read_rows};
+use super::filled::{Times, fill_template, fill_template_with};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, IssuedBy, Rows, too_large};
@@ -162,7 +162,8 @@ impl Executor<'_> {
                         fill_template_with(&collect.reduced[way].select, call, times, place)
                     }
                 };
-                let bucket = if collect.route.is_some() { "tutti_b" } else { "NULL" };
+                let bucket =
+                    if collect.route.is_some() { "tutti_b" } else { "NULL::pg_catalog.int8" };
                 let columns = if collect.route.is_some() { "tutti_r, tutti_b" } else { "tutti_r" };
                 format!("SELECT {index}, tutti_r, {bucket} FROM ({select}) AS tutti_q({columns})")
             });

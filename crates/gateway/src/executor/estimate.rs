@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Brought, Collect, CollectFrom, Gather};
 
-use super::gather::fill_template;
+use super::filled::fill_template;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::Call;

@@ -15,7 +15,7 @@ use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::executor::estimate::{Sizes, Way};
-use crate::executor::gather::fill_template;
+use crate::executor::filled::fill_template;
 use crate::plans::request::{Call, Done};
 use crate::transaction::settings::is_own_setting;
 

@@ -20,8 +20,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
+use tutti_link::Link;
+use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
+use tutti_wire::backend::decode_data_row;
 use tutti_wire::frontend::{
     Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse, put_sync,
 };
@@ -386,4 +390,40 @@ impl Executor<'_> {
         registry.cluster.connections.release(connection);
         seen
     }
+}
+
+/// Reads one internal answer to ReadyForQuery; every row goes to `take`.
+///
+/// Errors: what the node answered with, or the first error of `take`; read to the end either way.
+pub(super) async fn read_rows(
+    link: &mut Link,
+    mut take: impl FnMut(&[Option<Bytes>]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let refused_before = link.catch_up().await?;
+    let mut failure: Option<Failure> = None;
+    loop {
+        let Some(frame) = link.connection().take_frame()? else {
+            link.connection().read_more().await?;
+            continue;
+        };
+        match frame.tag() {
+            b'D' if failure.is_none() => failure = take(&decode_data_row(&frame)?).err(),
+            b'E' => {
+                let error = told(&frame)?;
+                let fatal = error.is_fatal();
+                failure = failure.or(Some(error.into()));
+                if fatal {
+                    link.connection().note_end();
+                    break;
+                }
+            }
+            b'Z' => {
+                link.answered();
+                break;
+            }
+            _ => (),
+        }
+    }
+    refused_before.map_or(Ok(()), Err)?;
+    failure.map_or(Ok(()), Err)
 }

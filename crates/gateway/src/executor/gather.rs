@@ -3,21 +3,17 @@
 //! Owns: passing collected rows to the final statement, as parameters.
 //! Never: looks into a client's row; of what nodes have aggregated it reads the types, for only some may travel.
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use tutti_link::Link;
-use tutti_link::connection::told;
-use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Brought, Collect, Gather, Indexed, Partial, Piece, RunOn, Template};
 use tutti_sql::planner::{is_read_alike, refuse_types};
 use tutti_sql::statement;
-use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
 use super::collect::Collected;
 use super::estimate::{Sizes, Way};
-use super::fan_out::{Answers, SnapshotNeed};
+use super::fan_out::{Answers, SnapshotNeed, read_rows};
+use super::filled::{Times, fill_template, of_node};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
@@ -442,49 +438,6 @@ fn templates<'t>(
     collects.iter().map(|collect| &collect.select).chain(others)
 }
 
-/// Literals by the expressions that give them.
-pub(super) type Times = BTreeMap<String, String>;
-
-/// `template` with its gaps filled: rows are parameters after those of the client.
-pub(super) fn fill_template(template: &Template, call: &Call, times: &Times) -> String {
-    fill_template_with(template, call, times, |index| index)
-}
-
-/// The same where not all rows are sent: which of those that are each gap means.
-pub(super) fn fill_template_with(
-    template: &Template,
-    call: &Call,
-    times: &Times,
-    place: impl Fn(usize) -> usize,
-) -> String {
-    let before = call.parameter_count();
-    let mut text = String::new();
-    for piece in &template.0 {
-        match piece {
-            Piece::Sql(sql) => text.push_str(sql),
-            Piece::Rows(index) => text.push_str(&format!(" ${}", before + place(*index) + 1)),
-            Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
-            // Of no node: none.
-            Piece::Buckets(_) => text.push_str("'{}'"),
-        }
-    }
-    text
-}
-
-/// `template` as this node gets it.
-fn of_node(template: &Template, node: NodeId, catalog: &Catalog) -> Template {
-    let own = |piece: &Piece| match piece {
-        Piece::Buckets(map) => {
-            let nodes = catalog.maps.get(map).map(|map| map.0.as_slice()).unwrap_or_default();
-            let own = nodes.iter().enumerate().filter(|(_, of)| **of == node);
-            let own: Vec<_> = own.map(|(bucket, _)| bucket.to_string()).collect();
-            Piece::Sql(format!("'{{{}}}'", own.join(",")))
-        }
-        piece => piece.clone(),
-    };
-    Template(template.0.iter().map(own).collect())
-}
-
 /// Whether it is a command whose query may have none.
 fn takes_no_parameters(template: &Template) -> bool {
     matches!(template.0.first(), Some(Piece::Sql(sql)) if statement::first_word(sql).eq_ignore_ascii_case("copy"))
@@ -521,40 +474,4 @@ fn template_of_settings(template: &Template, times: &Times) -> Result<String, Fa
         }
     }
     Ok(text)
-}
-
-/// Reads one internal answer to ReadyForQuery; every row goes to `take`.
-///
-/// Errors: what the node answered with, or the first error of `take`; read to the end either way.
-pub(super) async fn read_rows(
-    link: &mut Link,
-    mut take: impl FnMut(&[Option<Bytes>]) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    let refused_before = link.catch_up().await?;
-    let mut failure: Option<Failure> = None;
-    loop {
-        let Some(frame) = link.connection().take_frame()? else {
-            link.connection().read_more().await?;
-            continue;
-        };
-        match frame.tag() {
-            b'D' if failure.is_none() => failure = take(&decode_data_row(&frame)?).err(),
-            b'E' => {
-                let error = told(&frame)?;
-                let fatal = error.is_fatal();
-                failure = failure.or(Some(error.into()));
-                if fatal {
-                    link.connection().note_end();
-                    break;
-                }
-            }
-            b'Z' => {
-                link.answered();
-                break;
-            }
-            _ => (),
-        }
-    }
-    refused_before.map_or(Ok(()), Err)?;
-    failure.map_or(Ok(()), Err)
 }

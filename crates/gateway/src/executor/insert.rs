@@ -15,7 +15,7 @@ use tutti_wire::frame::{frame_len, take_frame};
 
 use super::array_literal::{ArrayText, composite, split_composite};
 use super::fan_out::{Answers, SnapshotNeed};
-use super::gather::{Times, fill_template};
+use super::filled::{Times, fill_template};
 use super::relay::{Filter, relay};
 use super::tag_total::TagTotal;
 use crate::client::failure::Failure;

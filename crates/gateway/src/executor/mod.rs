@@ -20,6 +20,7 @@ pub(crate) mod distribute;
 mod estimate;
 mod explain;
 mod fan_out;
+mod filled;
 mod gather;
 mod insert;
 pub(crate) mod lag;

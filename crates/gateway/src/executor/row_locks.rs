@@ -27,8 +27,8 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frontend::put_query;
 
 use super::array_literal::ArrayText;
-use super::fan_out::{Answers, SnapshotNeed};
-use super::gather::{Times, fill_template, read_rows};
+use super::fan_out::{Answers, SnapshotNeed, read_rows};
+use super::filled::{Times, fill_template};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Rows, too_large};

@@ -1,0 +1,54 @@
+//! Texts of a plan's templates.
+//!
+//! Owns: what stands in their gaps: parameters for rows, literals for times. Never: has a row, or asks for the time.
+//! Start reading at [`fill_template`].
+
+use std::collections::BTreeMap;
+
+use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::plan::{Piece, Template};
+
+use crate::plans::request::Call;
+
+/// Literals by the expressions that give them.
+pub(super) type Times = BTreeMap<String, String>;
+
+/// `template` with its gaps filled: rows are parameters after those of the client.
+pub(super) fn fill_template(template: &Template, call: &Call, times: &Times) -> String {
+    fill_template_with(template, call, times, |index| index)
+}
+
+/// The same where not all rows are sent: which of those that are each gap means.
+pub(super) fn fill_template_with(
+    template: &Template,
+    call: &Call,
+    times: &Times,
+    place: impl Fn(usize) -> usize,
+) -> String {
+    let before = call.parameter_count();
+    let mut text = String::new();
+    for piece in &template.0 {
+        match piece {
+            Piece::Sql(sql) => text.push_str(sql),
+            Piece::Rows(index) => text.push_str(&format!(" ${}", before + place(*index) + 1)),
+            Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
+            // Of no node: none.
+            Piece::Buckets(_) => text.push_str("'{}'"),
+        }
+    }
+    text
+}
+
+/// `template` as this node gets it.
+pub(super) fn of_node(template: &Template, node: NodeId, catalog: &Catalog) -> Template {
+    let own = |piece: &Piece| match piece {
+        Piece::Buckets(map) => {
+            let nodes = catalog.maps.get(map).map(|map| map.0.as_slice()).unwrap_or_default();
+            let own = nodes.iter().enumerate().filter(|(_, of)| **of == node);
+            let own: Vec<_> = own.map(|(bucket, _)| bucket.to_string()).collect();
+            Piece::Sql(format!("'{{{}}}'", own.join(",")))
+        }
+        piece => piece.clone(),
+    };
+    Template(template.0.iter().map(own).collect())
+}
