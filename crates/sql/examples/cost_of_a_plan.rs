@@ -89,6 +89,7 @@ fn pgbench() -> Catalog {
             generated: false,
             identity: None,
             domain: false,
+            nondeterministic: false,
         };
         let relation = Relation {
             schema: "public".to_owned(),

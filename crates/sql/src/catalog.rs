@@ -165,6 +165,8 @@ pub struct Column {
     pub identity: Option<Identity>,
     /// The type is a domain (whose constraints a NULL may violate).
     pub domain: bool,
+    /// Its collation is nondeterministic: values that are equal may have different bytes, and different hashes.
+    pub nondeterministic: bool,
 }
 
 /// The two spellings of an identity column.

@@ -166,7 +166,8 @@ fn columns(part: Extent) -> String {
             ORDER BY o.attrelid <> c.oid LIMIT 1)
          ELSE coalesce(pg_get_expr(d.adbin, 0), pg_get_expr(t.typdefaultbin, 0)) END,
     a.attgenerated <> '', a.attidentity, t.typtype = 'd',
-    format_type(a.atttypid, a.atttypmod), a.atttypmod
+    format_type(a.atttypid, a.atttypmod), a.atttypmod,
+    coalesce(NOT l.collisdeterministic, false)
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -175,6 +176,7 @@ JOIN pg_namespace tn ON tn.oid = t.typnamespace
 LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
 WHERE a.attnum > 0 AND NOT a.attisdropped
     AND c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition}
 ORDER BY a.attrelid, a.attnum;"
@@ -571,6 +573,7 @@ pub(super) fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayErro
             domain: answer.boolean(row, 9)?,
             declared_type: answer.text(row, 10)?.to_owned(),
             type_modifier: answer.number(row, 11)?,
+            nondeterministic: answer.boolean(row, 12)?,
         };
         columns.entry(answer.number(row, 0)?).or_default().push((answer.number(row, 1)?, column));
     }

@@ -375,9 +375,23 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    fn base_of_output(&self, query: QueryId, column: usize) -> Option<(&'a Arc<Relation>, usize)> {
+    pub(super) fn base_of_output(
+        &self,
+        query: QueryId,
+        column: usize,
+    ) -> Option<(&'a Arc<Relation>, usize)> {
         match self.queries[query].set {
-            Some(SetOperation { left, .. }) => self.base_of_output(left, column),
+            // Of parts of several types the column has one that may be none of theirs, and other hashes.
+            Some(SetOperation { left, right, .. }) => {
+                let of = |part| {
+                    let (relation, column) = self.base_of_output(part, column)?;
+                    let of = relation.columns.get(column)?;
+                    Some((relation, column, (of.type_oid, of.nondeterministic)))
+                };
+                let (relation, column, kind) = of(left)?;
+                let (_, _, other) = of(right)?;
+                (kind == other).then_some((relation, column))
+            }
             None => self.base(self.queries[query].outputs.as_ref()?.get(column)?.column?),
         }
     }

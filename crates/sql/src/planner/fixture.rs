@@ -38,6 +38,7 @@ fn column(name: &str, of: (u32, &str), default: Option<&str>) -> Column {
         generated: false,
         identity: None,
         domain: false,
+        nondeterministic: false,
     }
 }
 
@@ -444,7 +445,7 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     }
     for collect in &gather.collects {
         writeln!(out, "{pad}  {} from {:?}", collect.select, collect.from).unwrap();
-        show_reduced(collect, out, &pad);
+        show_reduced(collect, out, pad);
         let Some(first) = collect.locks.as_ref().and_then(|it| it.first.as_ref()) else { continue };
         let offset = first.offset.as_deref().unwrap_or("0");
         let waits = if first.waits { ", in turn" } else { "" };
@@ -477,7 +478,7 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
             let to = if collect.route.is_some() { " to its node" } else { "" };
             writeln!(out, "{pad}  or bring{to} {} from {:?}", collect.select, collect.from)
                 .unwrap();
-            show_reduced(collect, out, &pad);
+            show_reduced(collect, out, pad);
         }
         match way {
             Brought::Rows { statement, .. } => writeln!(out, "{pad}    {statement}").unwrap(),

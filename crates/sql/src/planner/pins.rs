@@ -97,8 +97,11 @@ impl<'s, 'a> Facts<'s, 'a> {
             return;
         }
         if let Some(set) = of.set {
-            self.push_into(set.left, column, fact);
-            self.push_into(set.right, column, fact);
+            // Where its parts are of several types, the value is compared in a type that may be none of theirs.
+            if self.analysis.base_of_output(query, column).is_some() {
+                self.push_into(set.left, column, fact);
+                self.push_into(set.right, column, fact);
+            }
             return;
         }
         let inner = of.outputs.as_ref().and_then(|outputs| outputs.get(column)?.column);
@@ -158,7 +161,8 @@ impl<'s, 'a> Facts<'s, 'a> {
     fn are_comparable(&self, left: ColumnId, right: ColumnId) -> bool {
         let key_type = |column| {
             let (relation, column) = self.analysis.base(column)?;
-            KeyType::from_oid(relation.columns.get(column)?.type_oid)
+            let column = relation.columns.get(column).filter(|of| !of.nondeterministic)?;
+            KeyType::from_oid(column.type_oid)
         };
         match (key_type(left), key_type(right)) {
             (Some(left), Some(right)) => {

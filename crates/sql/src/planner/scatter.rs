@@ -73,9 +73,8 @@ pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<BroughtItem>>
             analysis.distributed().map(|(item, ..)| item).filter(is_elsewhere).collect();
         let brought = |item: &ItemId| {
             // All mentions of a table have the same rows.
-            let mut columns = elsewhere.iter().filter_map(|other| {
-                is_same_table(*item, *other, analysis).then(|| facts.local_column(*other))
-            });
+            let same = elsewhere.iter().filter(|other| is_same_table(*item, **other, analysis));
+            let mut columns = same.map(|other| facts.local_column(*other));
             let first = columns.next().flatten();
             let at = match first.filter(|_| columns.all(|column| column == first)) {
                 Some((key, map)) => Whereabouts::Hash { key, map },

@@ -60,7 +60,10 @@ impl<'a> Analyser<'a> {
                 };
                 // Without LATERAL it does not see its neighbours.
                 let level = if sub.lateral { None } else { self.scopes.pop() };
+                // With it, it is computed for each of their rows, of which there may be none.
+                self.in_expressions += usize::from(sub.lateral);
                 let query = self.query(select)?;
+                self.in_expressions -= usize::from(sub.lateral);
                 self.scopes.extend(level);
                 self.analysis.queries[query].references += 1;
                 Ok(vec![self.add_item(Source::Query(query), "", sub.alias.as_ref(), -1, linear)])
@@ -323,7 +326,14 @@ impl<'a> Analyser<'a> {
         if !are_alike {
             self.analysis.queries[level].merged_unlike.push(name);
         }
+        // Of two types the column has one that may be neither's, in which conditions are computed otherwise.
+        let type_oid = |column: Option<ColumnId>| {
+            let (relation, column) = self.analysis.base(column?)?;
+            relation.columns.get(column).map(|of| (of.type_oid, of.nondeterministic))
+        };
+        let is_of_one_type = type_oid(from_left).is_some_and(|it| Some(it) == type_oid(from_right));
         let value = match kind {
+            _ if !is_of_one_type => None,
             JoinType::JoinInner | JoinType::JoinLeft => from_left,
             JoinType::JoinRight => from_right,
             _ => None,
