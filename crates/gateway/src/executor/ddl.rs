@@ -100,11 +100,10 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         match &ddl.scope {
             DdlNodes::AllNodes => self.ddl_on_all_nodes(ddl, text, call).await,
-            DdlNodes::Home if ddl.fills.is_some() => {
-                let fills = ddl.fills.as_ref().expect("it was asked for");
-                self.fill_view(ddl, fills, text, call).await
-            }
             DdlNodes::Home => {
+                if let Some(fills) = &ddl.fills {
+                    return self.fill_view(ddl, fills, text, call).await;
+                }
                 let answer = self.forward(NodeId::HOME, Access::Write, text, call, false).await?;
                 // Before the gateway's own reading of the schema locks tables.
                 self.finish_accounting(Ok(())).await?;

@@ -17,9 +17,7 @@ use pg_query::protobuf::{
     OverridingKind, ResTarget,
 };
 
-use super::writes::{
-    around, at_pins, refuse_differing, refuse_home_function, refuse_home_relation,
-};
+use super::writes::{around, at_pins, refuse_differing, refuse_home_function};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility};
 use crate::hash::KeyType;
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
@@ -593,12 +591,15 @@ impl Merging<'_, '_> {
         let is_unstable = analysis.queries.iter().skip(1).any(|query| query.unstable);
         let reads_time = analysis.functions.reads_time || time_gaps::has_literals(tree, analysis);
         let others = || analysis.distributed().map(|(item, ..)| item).filter(|it| *it != target);
-        let stays = is_apart
-            && analysis.home_relation.is_none()
-            && scatter::unstable_subquery(analysis).is_none();
+        if analysis.home_relation.is_some() {
+            return Err(self.refuse(
+                "Its source reads a table of node 1, whose rows other nodes have no type for.".to_owned(),
+                "Put the source into a replicated table, or into one that is distributed by the target's key.",
+            ));
+        }
+        let stays = is_apart && scatter::unstable_subquery(analysis).is_none();
         let mut collect: Vec<ItemId> = if stays { Vec::new() } else { others().collect() };
-        let must_agree = is_unstable || analysis.home_relation.is_some();
-        if !stays && (must_agree || self.context.collects_replicated && !collect.is_empty()) {
+        if !stays && is_unstable {
             // All nodes then compute the source of the same rows, in the same order.
             collect.extend(gather::collectable_on_node_1(analysis));
         }
@@ -608,12 +609,6 @@ impl Merging<'_, '_> {
                 "Rows of its source are brought from other nodes, and at READ COMMITTED the target would be read later \
                  than they were.",
                 "Run it outside of a transaction block, or at REPEATABLE READ.",
-            ));
-        }
-        if analysis.home_relation.is_some() {
-            return Err(self.refuse(
-                "Its source reads a table of node 1, whose rows other nodes have no type for.".to_owned(),
-                "Put the source into a replicated table, or into one that is distributed by the target's key.",
             ));
         }
         if !stays {
@@ -669,17 +664,6 @@ impl Merging<'_, '_> {
     /// What each node would find otherwise in its source.
     fn refuse_differing(&self, collect: &[ItemId], is_unstable: bool) -> Result<(), Refusal> {
         let analysis = self.analysis;
-        if let Some(home) = &analysis.home_relation {
-            let is_elsewhere = |(id, item): (ItemId, &Item<'_>)| match item.source {
-                Source::Table { spread: Whereabouts::Home, .. } => !collect.contains(&id),
-                // A name that the catalog does not know.
-                Source::Opaque => 0 <= item.location,
-                _ => false,
-            };
-            if analysis.items.iter().enumerate().any(is_elsewhere) {
-                return Err(refuse_home_relation(home));
-            }
-        }
         if self.is_source_volatile() {
             return Err(refuse_differing("the source calls a volatile function, on each node"));
         }
