@@ -39,20 +39,12 @@ pub(super) enum Collected {
 
 impl Collected {
     /// What a node needs of it.
-    fn of_node(&self, node: NodeId) -> Bytes {
+    pub(super) fn of_node(&self, node: NodeId) -> Bytes {
         match self {
             Self::Same(rows) => rows.clone(),
             Self::OfNode(rows) => {
                 rows.get(&node).cloned().unwrap_or_else(|| ArrayText::default().into_bytes())
             }
-        }
-    }
-
-    /// The rows, of which none is meant for one node alone.
-    pub(super) fn into_same(self) -> Result<Bytes, Failure> {
-        match self {
-            Self::Same(rows) => Ok(rows),
-            Self::OfNode(_) => Err(Failure::error("XX000", "rows of some nodes go to one")),
         }
     }
 }
@@ -132,7 +124,7 @@ impl Executor<'_> {
         for &(index, way) in round {
             let collect = &collects[index];
             let chosen = match &collect.from {
-                CollectFrom::AllNodes => None,
+                CollectFrom::AllNodes | CollectFrom::Moments => None,
                 CollectFrom::One(choice) => self.choose(choice, call),
                 CollectFrom::Returned(_) => continue,
             };
@@ -146,6 +138,8 @@ impl Executor<'_> {
                 wanted.entry(node).or_default().push((index, way));
             }
         }
+        let asks = round.iter().any(|(index, _)| collects[*index].from == CollectFrom::Moments);
+        let unfinished = if asks { self.unfinished().await? } else { BTreeMap::new() };
         let mut carried: BTreeMap<NodeId, Vec<Bytes>> = BTreeMap::new();
         let mut texts = Vec::new();
         for (node, asked) in &wanted {
@@ -156,6 +150,12 @@ impl Executor<'_> {
             let selects = asked.iter().map(|&(index, way)| {
                 let collect = &collects[index];
                 let select = match way {
+                    None if collect.from == CollectFrom::Moments => {
+                        let unfinished = unfinished.get(node).map_or("", String::as_str);
+                        format!(
+                            "SELECT pg_catalog.concat(pg_catalog.pg_current_snapshot(), '|{unfinished}')"
+                        )
+                    }
                     None => fill_template(&collect.select, call, times),
                     Some(way) => {
                         let place = |of: usize| by.iter().position(|by| *by == of).unwrap_or(of);
@@ -208,6 +208,9 @@ impl Executor<'_> {
                     return Ok(());
                 };
                 let array = match collects[index].route {
+                    None if collects[index].from == CollectFrom::Moments => {
+                        incoming.of_node.entry(node).or_default()
+                    }
                     None => &mut incoming.same,
                     Some(map) => {
                         let node = node_of(map, bucket.as_ref()).ok_or_else(|| {
@@ -228,9 +231,10 @@ impl Executor<'_> {
         }
         awaited.end()?;
         for (index, Incoming { same, of_node }) in incoming {
-            let rows = match collects[index].route {
-                None => Collected::Same(same.into_bytes()),
-                Some(_) => {
+            let is_same = collects[index].route.is_none() && of_node.is_empty();
+            let rows = match is_same {
+                true => Collected::Same(same.into_bytes()),
+                false => {
                     let of_node = of_node.into_iter();
                     Collected::OfNode(
                         of_node.map(|(node, rows)| (node, rows.into_bytes())).collect(),
@@ -240,6 +244,28 @@ impl Executor<'_> {
             collected.insert(index, rows);
         }
         Ok(())
+    }
+
+    /// Which transactions have not ended on each node, as `tutti.unfinished()` says it.
+    async fn unfinished(&mut self) -> Result<BTreeMap<NodeId, String>, Failure> {
+        const UNFINISHED: &str = "SELECT tutti.unfinished()";
+        let nodes = self.tx.catalog.nodes.clone();
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, UNFINISHED)).collect();
+        let (access, need) = (Access::Read, SnapshotNeed::Nothing);
+        let said = self.internal_rows_with(&texts, access, need, &Call::Simple).await?;
+        let mut unfinished = BTreeMap::new();
+        for (node, rows) in nodes.into_iter().zip(said) {
+            let text =
+                rows.first().and_then(|row| std::str::from_utf8(row.first()?.as_ref()?).ok());
+            let is_sound = |text: &&str| {
+                text.bytes().all(|byte| byte.is_ascii_digit() || b"|{},".contains(&byte))
+            };
+            let text = text.filter(is_sound).ok_or_else(|| {
+                Failure::error("XX000", "a node did not say which transactions are running")
+            })?;
+            unfinished.insert(node, text.to_owned());
+        }
+        Ok(unfinished)
     }
 
     /// Collected rows as parameters of what every node runs.

@@ -122,7 +122,7 @@ impl Executor<'_> {
         for (select, collect) in selects {
             let sql = fill_template(select, call, &times);
             // Of rows that a step has returned nobody asks.
-            if !matches!(collect.from, CollectFrom::Returned(_)) {
+            if !matches!(collect.from, CollectFrom::Returned(_) | CollectFrom::Moments) {
                 asked.entry(select.to_string()).or_insert((collect, sql));
             }
         }
@@ -146,7 +146,7 @@ impl Executor<'_> {
             };
             let on = match collect.from {
                 CollectFrom::AllNodes => nodes,
-                CollectFrom::One(_) | CollectFrom::Returned(_) => 1,
+                CollectFrom::One(_) | CollectFrom::Returned(_) | CollectFrom::Moments => 1,
             };
             rows.insert(key, expected * on as f64);
         }

@@ -213,7 +213,7 @@ impl Executor<'_> {
                     let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
                     (node, format!("on {node}"))
                 }
-                CollectFrom::Returned(_) => continue,
+                CollectFrom::Returned(_) | CollectFrom::Moments => continue,
             };
             let name = &collect.relation.name;
             let select = match way.map(|way| &collect.reduced[way]) {

@@ -145,26 +145,27 @@ impl Executor<'_> {
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
         let collected = self.collect(&gather.collects, sizes, &times, call).await?;
-        let collected = collected.into_iter().map(Collected::into_same);
-        let collected = collected.collect::<Result<Vec<_>, _>>()?;
         if let (Some(indexed), RunOn::One(choice)) = (&gather.indexed, &gather.run_on)
             && self.tx.transaction.is_of_one_read
-            && self.are_worth_tables(&collected)
         {
             let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
-            if let Some(text) = self.fill_tables(node, indexed, &collected, &times, call).await? {
+            let collected = all_of(&collected, node);
+            if self.are_worth_tables(&collected)
+                && let Some(text) =
+                    self.fill_tables(node, indexed, &collected, &times, call).await?
+            {
                 return Ok((text, call.clone()));
             }
         }
         let is_settled = takes_no_parameters(&gather.statement)
             || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
         if is_settled {
-            return self.fill_settings(gather, collected, &times, call).await;
+            return self.fill_settings(gather, &collected, &times, call).await;
         }
         let call = &*call.with_room(&gather.statement, collected.len())?;
         let text = fill_template(&gather.statement, call, &times);
         let bytes_max = self.travelling_bytes_max();
-        Ok((text, call.carrying(Rows::Everywhere(collected), bytes_max)?))
+        Ok((text, call.carrying(self.rows_of(&collected), bytes_max)?))
     }
 
     /// The same where each node gets a statement of its own.
@@ -174,8 +175,6 @@ impl Executor<'_> {
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
         let collected = self.collect(&gather.collects, None, &times, call).await?;
-        let collected = collected.into_iter().map(Collected::into_same);
-        let collected = collected.collect::<Result<Vec<_>, _>>()?;
         let call = &*call.with_room(&gather.statement, collected.len())?;
         let nodes = self.tx.catalog.nodes.clone();
         let text = |node| {
@@ -184,7 +183,7 @@ impl Executor<'_> {
         };
         let texts = nodes.into_iter().map(text).collect();
         let bytes_max = self.travelling_bytes_max();
-        Ok(Filled::OfNodes(texts, call.carrying(Rows::Everywhere(collected), bytes_max)?))
+        Ok(Filled::OfNodes(texts, call.carrying(self.rows_of(&collected), bytes_max)?))
     }
 
     fn are_worth_tables(&self, collected: &[Bytes]) -> bool {
@@ -303,7 +302,7 @@ impl Executor<'_> {
     async fn fill_settings(
         &mut self,
         gather: &Gather,
-        collected: Vec<Bytes>,
+        collected: &[Collected],
         times: &Times,
         call: &Call,
     ) -> Result<(String, Call), Failure> {
@@ -312,7 +311,7 @@ impl Executor<'_> {
         };
         let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
         self.need_transaction();
-        for (index, rows) in collected.into_iter().enumerate() {
+        for (index, rows) in all_of(collected, node).into_iter().enumerate() {
             let sql = format!("SELECT pg_catalog.set_config('{ROWS_SETTING}{index}', $1, true)");
             let bytes_max = self.travelling_bytes_max();
             let call = Call::Simple.carrying(Rows::Everywhere(vec![rows]), bytes_max)?;
@@ -428,6 +427,11 @@ impl Executor<'_> {
         awaited.end()?;
         Ok(all)
     }
+}
+
+/// What this node needs of all that was collected.
+fn all_of(collected: &[Collected], node: NodeId) -> Vec<Bytes> {
+    collected.iter().map(|of| of.of_node(node)).collect()
 }
 
 /// All texts of a plan that collects.

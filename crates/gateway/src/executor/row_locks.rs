@@ -113,8 +113,8 @@ impl Executor<'_> {
         let chosen = match &collect.from {
             CollectFrom::AllNodes => None,
             CollectFrom::One(choice) => self.choose(choice, call),
-            CollectFrom::Returned(_) => {
-                return Err(Failure::error("XX000", "rows that were returned are to be locked"));
+            CollectFrom::Returned(_) | CollectFrom::Moments => {
+                return Err(Failure::error("XX000", "what is to be locked is no row of a table"));
             }
         };
         let nodes = chosen.map_or_else(|| self.tx.catalog.nodes.clone(), |node| vec![node]);

@@ -68,7 +68,7 @@ pub enum Piece {
 /// What to bring together of one table before a final statement can run.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Collect {
-    /// Whose rows.
+    /// Whose rows; of [`CollectFrom::Moments`], for whose rows' sake.
     pub relation: Arc<Relation>,
     /// A SELECT with exactly one output column: the row as the table's own composite type, cast to
     /// text: `SELECT ROW(a, NULL, c)::public.t::text FROM public.t AS alias WHERE …`. Columns that
@@ -138,6 +138,9 @@ pub enum CollectFrom {
     One(NodeChoice),
     /// From none: they are what this one of [`super::Steps::before`] has returned.
     Returned(usize),
+    /// From all nodes, for each of them its own: the snapshot in which the others are collected, and what had ended
+    /// before it. The executor knows how to ask.
+    Moments,
 }
 
 /// Gather: collect, then run a final statement over the collected rows.

@@ -5,6 +5,7 @@
 //! Start reading at [`plan_modification`].
 
 mod merge;
+mod moment;
 mod writes;
 
 use std::sync::Arc;
@@ -35,7 +36,9 @@ use crate::plan::{
     Access, DataPlan, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
 };
 use crate::refusal::Refusal;
-use writes::{around, at_pins, refuse_differing, refuse_home_function, refuse_home_relation};
+use writes::{
+    around, at_pins, beside_collected, refuse_differing, refuse_home_function, refuse_home_relation,
+};
 
 /// Plans an UPDATE, DELETE or MERGE.
 pub(super) fn plan_modification(
@@ -309,7 +312,8 @@ fn gathered(
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
     let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
     let order = Order { collect: &collect, brought: &[], literal_time, local: &local };
-    let built = gather::build(tree.clone(), analysis, &order, context)?;
+    gaps::refuse_marked(tree)?;
+    let built = beside_collected(tree.clone(), analysis, &order, context)?;
     Ok(around(built, analysis, run_on))
 }
 

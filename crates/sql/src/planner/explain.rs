@@ -218,6 +218,10 @@ fn collect_line(collect: &Collect) -> String {
                 step + 1
             );
         }
+        CollectFrom::Moments => {
+            let name = &collect.relation.name;
+            return format!("  The moment, for rows of {name} that are there later alone: 40001");
+        }
     };
     let from = match &collect.locks {
         Some(locks) => match &locks.first {

@@ -17,7 +17,7 @@ use pg_query::protobuf::{
     OverridingKind, ResTarget,
 };
 
-use super::writes::{around, at_pins, refuse_differing, refuse_home_function};
+use super::writes::{around, at_pins, beside_collected, refuse_differing, refuse_home_function};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility};
 use crate::hash::KeyType;
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
@@ -604,12 +604,10 @@ impl Merging<'_, '_> {
             collect.extend(gather::collectable_on_node_1(analysis));
         }
         if !collect.is_empty() && self.context.collects_replicated {
-            return Err(Refusal::unsupported(
-                "this MERGE would see several moments of the cluster",
-                "Rows of its source are brought from other nodes, and at READ COMMITTED the target would be read later \
-                 than they were.",
-                "Run it outside of a transaction block, or at REPEATABLE READ.",
-            ));
+            // Of another moment than what is collected.
+            collect.extend(gather::collectable_on_node_1(analysis));
+            collect.sort_unstable();
+            collect.dedup();
         }
         if !stays {
             self.refuse_differing(&collect, is_unstable)?;
@@ -632,7 +630,7 @@ impl Merging<'_, '_> {
             self.bind(&mut tree, source)?;
         }
         let order = Order { collect: &collect, brought: &[], literal_time: true, local: &[] };
-        let built = gather::build_around(tree, analysis, &order, self.context)?;
+        let built = beside_collected(tree, analysis, &order, self.context)?;
         let plan = around(built, analysis, RunOn::EachNode);
         let why = match (binds, reads_time) {
             (true, _) => "each node inserts what does not match and belongs to it",

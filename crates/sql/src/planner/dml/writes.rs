@@ -3,11 +3,15 @@
 //! Owns: a write at the node of its pins, one over collected rows, and what no write to several nodes can have.
 //! Never: chooses between them.
 
+use pg_query::NodeEnum;
+
+use super::moment;
 use crate::plan::{
     Access, Collect, DataPlan, Gather, NodeChoice, Pin, Plan, Planned, RunOn, Template,
 };
 use crate::planner::analysis::{Analysis, Source};
 use crate::planner::context::Context;
+use crate::planner::gather::{self, Order};
 use crate::planner::pins::{Landing, landing};
 use crate::refusal::Refusal;
 
@@ -26,6 +30,29 @@ pub(super) fn at_pins(
     };
     let node = NodeChoice::Pinned(pins.to_vec());
     Ok(Some(Planned::new(DataPlan::One { node, access: Access::Write, otherwise }, why)))
+}
+
+/// Collects what `order` says, and makes the final statement, whose target is read where it is. `tree` may have gaps.
+///
+/// Errors: 0A000 if the rows that are collected and those that are changed cannot be of one moment.
+pub(super) fn beside_collected(
+    tree: NodeEnum,
+    analysis: &Analysis<'_>,
+    order: &Order<'_>,
+    context: &Context<'_>,
+) -> Result<(Vec<Collect>, Template), Refusal> {
+    let target = analysis.target.map(|target| &analysis.items[target].source);
+    let collected = gather::collected(analysis, order);
+    let is_read_before = collected.iter().any(|of| of.relation.returned_by.is_none());
+    // Beside rows that are locked, as they are then, the rest is read when they are.
+    let has_moments = context.collects_replicated && analysis.locked.is_empty() && is_read_before;
+    let Some(Source::Table { relation, .. }) = target.filter(|_| has_moments) else {
+        return gather::build_around(tree, analysis, order, context);
+    };
+    let tree = moment::checked(tree, relation, collected.len())?;
+    let (mut collects, statement) = gather::build_around(tree, analysis, order, context)?;
+    collects.push(moment::collect(relation));
+    Ok((collects, statement))
 }
 
 /// The plan of a final statement that writes the target over what is collected.

@@ -1,0 +1,74 @@
+//! That the rows which a statement changes are of the moment at which it has collected others.
+//!
+//! Owns: the condition that says so, and what has no rows that could be asked.
+//! Never: is needed where a transaction has one snapshot.
+//!
+//! At READ COMMITTED the rows of other nodes are collected at one moment, and those that are changed are found at a later
+//! one. Where a transaction of others has changed both in between, the statement would see it in part. So each row that it
+//! would change is asked whether it was there at the first moment already: the snapshot of its node travels with the rows,
+//! and `tutti.of_moment` compares. Rows that are gone, or match no longer, one PostgreSQL would leave alone as well, for
+//! after it has waited for them it looks again (`docs/protocol/rooms.md`).
+
+use std::sync::Arc;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{BoolExpr, BoolExprType, Node};
+
+use crate::catalog::{Relation, RelationKind, quote_identifier};
+use crate::plan::{Collect, CollectFrom, Template};
+use crate::planner::gaps::{expression, gap};
+use crate::planner::syntax::written;
+use crate::refusal::Refusal;
+
+/// The statement with the condition; `index`: of [`collect`] among its collects.
+///
+/// Errors: 0A000 if the target has no rows of its own.
+pub(super) fn checked(
+    mut tree: NodeEnum,
+    target: &Relation,
+    index: usize,
+) -> Result<NodeEnum, Refusal> {
+    let has_versions = matches!(target.kind, RelationKind::Table);
+    let Some(range) = written(&tree).filter(|_| has_versions) else {
+        return Err(Refusal::unsupported(
+            format!("this change of \"{}\" would see several moments of the cluster", target.name),
+            "Rows are brought from other nodes, and at READ COMMITTED those that are changed would be read later than they \
+             were.",
+            "Run it outside of a transaction block, or at REPEATABLE READ; or change the table itself.",
+        ));
+    };
+    let alias = match &range.alias {
+        Some(alias) => quote_identifier(&alias.aliasname),
+        None => quote_identifier(&range.relname),
+    };
+    let condition = expression(&format!(
+        "tutti.of_moment({alias}.xmin, ({}::pg_catalog.text[])[1])",
+        gap(index)
+    ))?;
+    let place = match &mut tree {
+        NodeEnum::UpdateStmt(update) => &mut update.where_clause,
+        NodeEnum::DeleteStmt(delete) => &mut delete.where_clause,
+        NodeEnum::MergeStmt(merge) => &mut merge.join_condition,
+        _ => return Ok(tree),
+    };
+    let conditions = place.take().map(|condition| *condition).into_iter().chain([condition]);
+    let all = BoolExpr {
+        boolop: BoolExprType::AndExpr.into(),
+        args: conditions.collect(),
+        ..BoolExpr::default()
+    };
+    *place = Some(Box::new(Node { node: Some(NodeEnum::BoolExpr(Box::new(all))) }));
+    Ok(tree)
+}
+
+/// What the condition compares with.
+pub(super) fn collect(target: &Arc<Relation>) -> Collect {
+    Collect {
+        relation: target.clone(),
+        select: Template(Vec::new()),
+        from: CollectFrom::Moments,
+        locks: None,
+        route: None,
+        reduced: Vec::new(),
+    }
+}
