@@ -65,6 +65,9 @@ pub struct Planned {
     /// What it runs at its end reads tables, besides rows that were gathered before: one snapshot for
     /// all.
     pub one_moment: bool,
+    /// Whether it was planned for parts of which each has a snapshot of its own, see
+    /// [`crate::planner::Context::collects_replicated`].
+    pub in_moments: bool,
     /// Views, by OID, whose queries it writes out, and that name tables with row security: only as their owner does
     /// it read what they show.
     pub as_owner_of: Vec<u32>,
@@ -105,6 +108,7 @@ impl Planned {
             written_out: Vec::new(),
             unasked: false,
             one_moment: false,
+            in_moments: false,
         }
     }
 

@@ -11,6 +11,7 @@ mod audit;
 mod base;
 mod carrying;
 mod catalog;
+mod changes_of_one_moment;
 mod concurrently;
 mod cost_of_a_cluster;
 mod deadlock;

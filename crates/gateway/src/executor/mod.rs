@@ -125,6 +125,7 @@ impl Executor<'_> {
         if has_own_snapshot {
             self.tx.transaction.at_one_moment = planned.relations().cloned();
         }
+        self.refuse_several_moments(planned)?;
         self.refuse_unreadable_views(&planned.written_out).await?;
         self.refuse_views_of_others(&planned.as_owner_of).await?;
         if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
@@ -144,6 +145,21 @@ impl Executor<'_> {
             self.begin_accounting(unseen, &planned.plan, &sent, call);
         }
         Ok(Begun { sent, has_own_snapshot, unseen })
+    }
+
+    /// A plan that brings rows of several snapshots together would show transactions of others in part.
+    ///
+    /// Errors: XX000, whoever has planned it for one.
+    fn refuse_several_moments(&self, planned: &Planned) -> Result<(), Failure> {
+        let has_parts =
+            planner::gathers(&planned.plan) && !planner::gathers_to_write(&planned.plan);
+        match has_parts && !planned.in_moments && self.tx.has_snapshot_per_part() {
+            true => {
+                let message = "a statement was planned for one snapshot, and would have several";
+                Err(Failure::error("XX000", message))
+            }
+            false => Ok(()),
+        }
     }
 
     /// What comes after it.

@@ -80,6 +80,7 @@ fn plan_with_reach(
     };
     unseen::account(&mut planned, statement, &reach, context)?;
     planned.residue = residue::residue(&statement.tree, &reach, context);
+    planned.in_moments = context.collects_replicated;
     planned.session_names = session_names::session_names(statement);
     row_security::note_views(&mut planned, &statement.tree, context);
     if context.catalog.is_solo() {

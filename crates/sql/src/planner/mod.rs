@@ -87,7 +87,7 @@ pub use dispatch::{plan, plan_by_itself};
 pub use explain::explain_lines;
 pub use gather::is_read_alike;
 pub use unseen::{
-    check_event_triggers, check_policies, fires_event_triggers, gathers_to_write, may_be_checked,
-    refuse_analysis, refuse_moving, refuse_transit, refuse_types, runs_script,
+    check_event_triggers, check_policies, fires_event_triggers, gathers, gathers_to_write,
+    may_be_checked, refuse_analysis, refuse_moving, refuse_transit, refuse_types, runs_script,
 };
 pub use utility::{are_constants, bind_arguments, name_parameters, say_queries};

@@ -199,6 +199,11 @@ impl Session {
             // what this has read, or begins a block, in which a query has then been run.
             self.executor().need_transaction();
         }
+        let planned = match self.tx.has_snapshot_per_part() && !planned.in_moments {
+            // It was bound before it was known that it would be part of a transaction.
+            true => &self.tx.plan(parsed)?,
+            false => planned,
+        };
         self.tx.refuse_outside_block(parsed)?;
         if !keeps_rows {
             let done = self.execute(planned, &parsed.text, call).await?;

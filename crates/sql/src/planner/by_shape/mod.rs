@@ -141,6 +141,7 @@ impl ShapePlan {
                     concerns: self.together.concerns.clone(),
                     unasked: self.together.unasked,
                     one_moment: false,
+                    in_moments: self.together.in_moments,
                     may_be_late: self.together.may_be_late,
                     as_owner_of: Vec::new(),
                     written_out: Vec::new(),

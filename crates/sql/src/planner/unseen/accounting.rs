@@ -377,6 +377,8 @@ pub fn gathers_to_write(plan: &Plan) -> bool {
             gather.access == Access::Write || gather.locks_rows()
         }
         Plan::Data(DataPlan::One { otherwise: Some(of), .. }) => gathers_to_write(&of.plan),
+        // Its rows are kept beyond the transaction, which is begun for it.
+        Plan::Data(DataPlan::DeclareCursor { .. }) => gather_of(plan).is_some(),
         Plan::Data(DataPlan::Explain(explain)) => {
             explain.analyze && gathers_to_write(&explain.of.plan)
         }
@@ -393,6 +395,6 @@ pub fn gathers_to_write(plan: &Plan) -> bool {
 }
 
 /// Whether rows come from several snapshots at READ COMMITTED.
-fn gathers(plan: &Plan) -> bool {
+pub fn gathers(plan: &Plan) -> bool {
     !collects(plan).is_empty()
 }

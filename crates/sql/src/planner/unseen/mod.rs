@@ -13,7 +13,7 @@ mod rows;
 mod wording;
 
 pub(super) use accounting::account;
-pub use accounting::{check_event_triggers, gathers_to_write};
+pub use accounting::{check_event_triggers, gathers, gathers_to_write};
 pub(super) use change::for_each_table;
 pub(super) use reach::{calls_of, of_statement};
 pub use reach::{fires_event_triggers, refuse_analysis, runs_script};
