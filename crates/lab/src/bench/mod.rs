@@ -11,6 +11,7 @@ mod commit;
 mod median;
 pub(crate) mod output;
 mod pool;
+mod sql;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -75,6 +76,22 @@ pub(crate) enum BenchCommand {
         tutti-lab bench pool --gateway-binary old=/tmp/tutti --targets direct,tutti-1 --idle 0\n  \
         tutti-lab bench pool --json run.jsonl --plot run.svg")]
     Pool(pool::PoolArgs),
+
+    /// Compare statements over several nodes with the same on one PostgreSQL, shape by shape.
+    ///
+    /// Starts PostgreSQL servers of its own in the system's temporary directory (TMPDIR), with fsync on, and removes
+    /// them at the end; a gateway runs in this process. One client sends thirty statements: answered node by node, in
+    /// parts that are put together, with rows that travel, changes, COPY, and definitions.
+    ///
+    /// In each round every statement runs on both, one right after the other; ratios are taken within a round, and
+    /// shown with the lowest and the highest of all rounds. The answers must be equal, or the command fails. A first
+    /// round is not counted.
+    #[command(after_help = "Examples:\n  \
+        tutti-lab bench sql                               some minutes\n  \
+        tutti-lab bench sql --quick                       about a minute\n  \
+        tutti-lab bench sql --rows 5000000 --only join    the joins, over more rows\n  \
+        tutti-lab bench sql --json run.jsonl              every measurement, one line of JSON each")]
+    Sql(sql::SqlArgs),
 }
 
 /// Runs a benchmark and prints what came of it.
@@ -82,5 +99,6 @@ pub(crate) async fn run(command: BenchCommand) -> anyhow::Result<()> {
     match command {
         BenchCommand::Commit(args) => commit::commit(args).await,
         BenchCommand::Pool(args) => pool::pool(args).await,
+        BenchCommand::Sql(args) => sql::sql(args).await,
     }
 }
