@@ -102,6 +102,9 @@ pub struct Switches {
     pub any_way: bool,
     /// Most bytes that the rows may take which travel with one statement.
     pub travelling_bytes_max: usize,
+    /// From how many bytes of them the gateway keeps no more of the rows that it collects, where it can pass them on as
+    /// they come.
+    pub kept_bytes_max: usize,
     /// After every change of the schema the catalog that is published is compared with what there is,
     /// read from the start: a session whose change is missing there is ended.
     pub check_catalog: bool,
@@ -121,6 +124,7 @@ impl Default for Switches {
             any_way: false,
             // A message to a server may have 1 GiB at most, and the server copies what is in it.
             travelling_bytes_max: 512 << 20,
+            kept_bytes_max: 8 << 20,
             check_catalog: false,
             pauses: true,
         }

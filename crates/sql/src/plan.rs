@@ -25,8 +25,8 @@ use std::sync::Arc;
 pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
 pub use gather::{
-    Brought, ByKey, Collect, CollectFrom, ComputedFirst, FirstRows, Gather, Indexed, Partial,
-    Piece, Reduced, RowLocks, RunOn, ScalarSubquery, Template,
+    Brought, ByKey, Collect, CollectFrom, ComputedFirst, FirstRows, Gather, InTables, Partial,
+    Piece, Reduced, RowLocks, RowsTable, RunOn, ScalarSubquery, Template,
 };
 pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;

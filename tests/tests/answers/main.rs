@@ -20,6 +20,7 @@ mod home_statements;
 mod hostile;
 mod one_meaning;
 mod own_sql;
+mod passed_on;
 mod pg_dump;
 mod pgbench;
 mod plans;

@@ -282,6 +282,11 @@ impl ClusterSnapshot {
         self.kept.names.get(&node).map(String::as_str)
     }
 
+    /// The same as long as a further transaction of the session's may import it there.
+    pub fn open_name(&self, node: NodeId) -> Option<&str> {
+        self.name(node).filter(|_| self.open.contains(&node))
+    }
+
     /// The transaction has imported it on `node`: the exporter there is no longer needed for this
     /// one.
     pub fn imported(&mut self, node: NodeId) {

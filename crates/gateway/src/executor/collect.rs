@@ -1,21 +1,25 @@
 //! Collecting rows of tables from the nodes that have them.
 //!
 //! Owns: in which order tables are collected, for of some only those rows matter that belong to rows of others; one
-//! statement per node and round, so that a node's tables are read in one snapshot; and to which node each row goes.
+//! statement per node and round, so that a node's tables are read in one snapshot; to which node each row goes; and when
+//! there are too many to keep them.
 //! Never: looks into a client's row.
 //! Start reading at [`Executor::collect`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tutti_sql::catalog::{MapId, NodeId};
+use tutti_link::connection::told;
+use tutti_sql::catalog::NodeId;
 use tutti_sql::hash::Bucket;
 use tutti_sql::plan::{Access, Collect, CollectFrom};
+use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
 use super::estimate::{Sizes, sizes};
-use super::fan_out::{Answers, SnapshotNeed, read_rows};
+use super::fan_out::{Answers, SnapshotNeed};
 use super::filled::{Times, fill_template, fill_template_with};
+use super::receiver::{Receiver, Reception};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, IssuedBy, Rows, too_large};
@@ -25,6 +29,8 @@ use crate::plans::route::node_of_bucket;
 const ROWS_MIN: f64 = 1000.0;
 /// How many times as many rows a table must have as what it is reduced by, which goes to every node.
 const TIMES_MIN: f64 = 4.0;
+/// Rows of fewer bytes are kept where there are many of other tables: they may say which of further tables can matter.
+const PASSED_BYTES_MIN: usize = 1 << 20;
 /// More bytes of rows than this are not sent to every node for what they may save.
 const REDUCING_BYTES_MAX: usize = 16 << 20;
 
@@ -35,6 +41,8 @@ pub(super) enum Collected {
     Same(Bytes),
     /// For each node its own.
     OfNode(BTreeMap<NodeId, Bytes>),
+    /// The receiver has them.
+    Passed,
 }
 
 impl Collected {
@@ -45,6 +53,17 @@ impl Collected {
             Self::OfNode(rows) => {
                 rows.get(&node).cloned().unwrap_or_else(|| ArrayText::default().into_bytes())
             }
+            // They are passed on where one node needs them, from a receiver.
+            Self::Passed => ArrayText::default().into_bytes(),
+        }
+    }
+
+    /// How many bytes are kept.
+    fn len(&self) -> usize {
+        match self {
+            Self::Same(rows) => rows.len(),
+            Self::OfNode(rows) => rows.values().map(Bytes::len).sum(),
+            Self::Passed => 0,
         }
     }
 }
@@ -53,9 +72,52 @@ impl Collected {
 pub(super) type Round = Vec<(usize, Option<usize>)>;
 
 /// A table's rows as they come in.
+#[derive(Default)]
 struct Incoming {
     same: ArrayText,
     of_node: BTreeMap<NodeId, ArrayText>,
+    is_passed: bool,
+}
+
+/// Where rows go as they come in.
+struct Intake<'a, 'p> {
+    collects: &'a [Collect],
+    /// By the index of their table.
+    incoming: BTreeMap<usize, Incoming>,
+    /// How many bytes are kept, of tables that were collected before, too.
+    kept_bytes: usize,
+    overflow: &'a mut Overflow<'p>,
+    times: &'a Times,
+    call: &'a Call,
+}
+
+/// What is done with more rows than are to be kept.
+pub(super) struct Overflow<'p> {
+    /// Where they may go.
+    reception: Option<Reception<'p>>,
+    /// Where they go.
+    pub(super) receiver: Option<Receiver<'p>>,
+    /// From how many bytes on nothing is kept: there is another way to the answer.
+    gives_up_at: Option<usize>,
+    /// So it has come.
+    pub(super) has_given_up: bool,
+}
+
+impl<'p> Overflow<'p> {
+    /// They are an error.
+    pub(super) fn refused() -> Self {
+        Self::to(None)
+    }
+
+    /// They go there, if that can be had.
+    pub(super) fn to(reception: Option<Reception<'p>>) -> Self {
+        Self { reception, receiver: None, gives_up_at: None, has_given_up: false }
+    }
+
+    /// They are for nothing from so many bytes on, if there is another way.
+    pub(super) fn giving_up(gives_up_at: Option<usize>) -> Self {
+        Self { gives_up_at, ..Self::to(None) }
+    }
 }
 
 impl Executor<'_> {
@@ -66,6 +128,7 @@ impl Executor<'_> {
         expected: Option<Vec<Sizes>>,
         times: &Times,
         call: &Call,
+        overflow: &mut Overflow<'_>,
     ) -> Result<Vec<Collected>, Failure> {
         if let [collect] = collects
             && let Some(first) = collect.locks.as_ref().and_then(|locks| locks.first.as_ref())
@@ -75,7 +138,10 @@ impl Executor<'_> {
         }
         let mut collected = BTreeMap::new();
         for round in self.rounds_of(collects, expected, call).await? {
-            self.collect_round(collects, &round, &mut collected, times, call).await?;
+            self.collect_round(collects, &round, &mut collected, times, call, overflow).await?;
+            if overflow.has_given_up {
+                return Ok(Vec::new());
+            }
         }
         for (index, collect) in collects.iter().enumerate() {
             if let CollectFrom::Returned(step) = collect.from {
@@ -117,6 +183,7 @@ impl Executor<'_> {
         collected: &mut BTreeMap<usize, Collected>,
         times: &Times,
         call: &Call,
+        overflow: &mut Overflow<'_>,
     ) -> Result<(), Failure> {
         let locks = collects.iter().any(|collect| collect.locks.is_some());
         let access = if locks { Access::Write } else { Access::Read };
@@ -173,7 +240,7 @@ impl Executor<'_> {
         }
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
-        let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
+        let bytes_max = self.travelling_bytes_max();
         if !texts.is_empty() {
             let carries = carried.values().any(|rows| !rows.is_empty());
             let carrying = match carries {
@@ -183,56 +250,22 @@ impl Executor<'_> {
             let by = IssuedBy::Gateway;
             self.send_to_many(&texts, access, SnapshotNeed::Rows, by, carrying).await?;
         }
-        let mut incoming: BTreeMap<usize, Incoming> = BTreeMap::new();
-        for (index, _) in round {
-            let none = Incoming { same: ArrayText::default(), of_node: BTreeMap::new() };
-            incoming.insert(*index, none);
-        }
+        let kept = collected.values().map(Collected::len).sum();
+        let incoming = round.iter().map(|(index, _)| (*index, Incoming::default())).collect();
+        let mut intake = Intake { collects, incoming, kept_bytes: kept, overflow, times, call };
         let nodes: Vec<_> = wanted.into_keys().collect();
         let mut awaited = Answers::of(&nodes);
-        let catalog = self.tx.catalog.clone();
-        let node_of = |map: MapId, bucket: Option<&Bytes>| {
-            let bucket = std::str::from_utf8(bucket?).ok()?.parse().ok()?;
-            node_of_bucket(&catalog, map, Bucket(bucket))
-        };
         while let Some(node) = awaited.next(self).await {
-            let link = self.tx.links.at(&node);
-            let read = read_rows(link, |row| {
-                let [Some(index), Some(composite), bucket] = row else { return Ok(()) };
-                let index = std::str::from_utf8(index).ok().and_then(|index| index.parse().ok());
-                let incoming =
-                    index.and_then(|index: usize| Some((index, incoming.get_mut(&index)?)));
-                let (Some((index, incoming)), Ok(composite)) =
-                    (incoming, std::str::from_utf8(composite))
-                else {
-                    return Ok(());
-                };
-                let array = match collects[index].route {
-                    None if collects[index].from == CollectFrom::Moments => {
-                        incoming.of_node.entry(node).or_default()
-                    }
-                    None => &mut incoming.same,
-                    Some(map) => {
-                        let node = node_of(map, bucket.as_ref()).ok_or_else(|| {
-                            Failure::error("XX000", "a row that travels has no node to go to")
-                        })?;
-                        incoming.of_node.entry(node).or_default()
-                    }
-                };
-                gathered += array.push_composite(composite);
-                if bytes_max < gathered {
-                    return Err(too_large(bytes_max));
-                }
-                Ok(())
-            });
-            if let Err(error) = read.await {
+            let is_wanted = awaited.are_good();
+            if let Err(error) = self.take_in(node, &mut intake, is_wanted).await {
                 awaited.note(self, error).await?;
             }
         }
         awaited.end()?;
-        for (index, Incoming { same, of_node }) in incoming {
+        for (index, Incoming { same, of_node, is_passed }) in intake.incoming {
             let is_same = collects[index].route.is_none() && of_node.is_empty();
             let rows = match is_same {
+                _ if is_passed => Collected::Passed,
                 true => Collected::Same(same.into_bytes()),
                 false => {
                     let of_node = of_node.into_iter();
@@ -266,6 +299,129 @@ impl Executor<'_> {
             unfinished.insert(node, text.to_owned());
         }
         Ok(unfinished)
+    }
+
+    /// Reads one node's answer to its end.
+    async fn take_in(
+        &mut self,
+        node: NodeId,
+        intake: &mut Intake<'_, '_>,
+        is_wanted: bool,
+    ) -> Result<(), Failure> {
+        let refused_before = self.tx.links.at(&node).catch_up().await?;
+        let mut failure: Option<Failure> = None;
+        loop {
+            let link = self.tx.links.at(&node);
+            let Some(frame) = link.connection().take_frame()? else {
+                link.connection().read_more().await?;
+                continue;
+            };
+            match frame.tag() {
+                b'D' if failure.is_none() && is_wanted => {
+                    if let Err(error) = self.take_row(node, &decode_data_row(&frame)?, intake).await
+                    {
+                        if let Failure::Client(error) = error {
+                            return Err(error.into());
+                        }
+                        failure = Some(error);
+                        // The rest of its answer would be read for nothing.
+                        self.end_on_the_rest(std::iter::once(node)).await;
+                    }
+                }
+                b'E' => {
+                    let error = told(&frame)?;
+                    let is_fatal = error.is_fatal();
+                    failure = failure.or(Some(error.into()));
+                    if is_fatal {
+                        link.connection().note_end();
+                        break;
+                    }
+                }
+                b'Z' => {
+                    link.answered();
+                    break;
+                }
+                _ => (),
+            }
+        }
+        refused_before.map_or(Ok(()), Err)?;
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn take_row(
+        &mut self,
+        from: NodeId,
+        row: &[Option<Bytes>],
+        intake: &mut Intake<'_, '_>,
+    ) -> Result<(), Failure> {
+        if intake.overflow.has_given_up {
+            return Ok(());
+        }
+        let [Some(index), Some(composite), bucket] = row else { return Ok(()) };
+        let index = std::str::from_utf8(index).ok().and_then(|index| index.parse().ok());
+        let incoming =
+            index.and_then(|index: usize| Some((index, intake.incoming.get_mut(&index)?)));
+        let (Some((index, incoming)), Ok(composite)) = (incoming, std::str::from_utf8(composite))
+        else {
+            return Ok(());
+        };
+        if let (true, Some(receiver)) = (incoming.is_passed, &mut intake.overflow.receiver) {
+            return receiver.take(index, composite).await;
+        }
+        let array = match intake.collects[index].route {
+            None if intake.collects[index].from == CollectFrom::Moments => {
+                incoming.of_node.entry(from).or_default()
+            }
+            None => &mut incoming.same,
+            Some(map) => {
+                let bucket = bucket
+                    .as_ref()
+                    .and_then(|bucket| std::str::from_utf8(bucket).ok()?.parse().ok().map(Bucket));
+                let node = bucket.and_then(|bucket| node_of_bucket(&self.tx.catalog, map, bucket));
+                let node = node.ok_or_else(|| {
+                    Failure::error("XX000", "a row that travels has no node to go to")
+                })?;
+                incoming.of_node.entry(node).or_default()
+            }
+        };
+        intake.kept_bytes += array.push_composite(composite);
+        let is_large = |reception: &Reception<'_>| reception.kept_bytes_max < intake.kept_bytes;
+        if intake.overflow.reception.as_ref().is_some_and(is_large) {
+            self.pass_on(index, intake).await?;
+        }
+        if intake.overflow.gives_up_at.is_some_and(|most| most < intake.kept_bytes) {
+            // Its answer is read to the end all the same: the transaction goes on.
+            intake.overflow.has_given_up = true;
+            intake.incoming.values_mut().for_each(|incoming| *incoming = Incoming::default());
+            return Ok(());
+        }
+        let bytes_max = self.travelling_bytes_max();
+        if bytes_max < intake.kept_bytes {
+            return Err(too_large(bytes_max));
+        }
+        Ok(())
+    }
+
+    /// From now on rows of this table are not kept, if there are many, and a receiver can be had.
+    async fn pass_on(&mut self, index: usize, intake: &mut Intake<'_, '_>) -> Result<(), Failure> {
+        let Some(reception) = intake.overflow.reception else { return Ok(()) };
+        if intake.overflow.receiver.is_none() {
+            intake.overflow.receiver =
+                self.open_receiver(&reception, intake.times, intake.call).await?;
+        }
+        let (Some(receiver), Some(incoming)) =
+            (&mut intake.overflow.receiver, intake.incoming.get_mut(&index))
+        else {
+            intake.overflow.reception = None;
+            return Ok(());
+        };
+        if incoming.same.len() < PASSED_BYTES_MIN.min(reception.kept_bytes_max) {
+            return Ok(());
+        }
+        incoming.is_passed = true;
+        let rows = std::mem::take(&mut incoming.same).into_bytes();
+        intake.kept_bytes = intake.kept_bytes.saturating_sub(rows.len());
+        receiver.take_kept(index, &rows).await
     }
 
     /// Collected rows as parameters of what every node runs.

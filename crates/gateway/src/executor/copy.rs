@@ -559,7 +559,7 @@ impl Share {
 }
 
 /// Sends a COPY … FROM STDIN and waits until the node takes data.
-async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
+pub(super) async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
     link.begin();
     put_query(link.connection().outgoing(), sql);
     link.connection().flush().await?;
@@ -584,7 +584,7 @@ async fn open_copy(link: &mut Link, sql: &str) -> Result<(), Failure> {
 }
 
 /// Reads the end of a COPY: its tag.
-async fn finish_copy(link: &mut Link) -> Result<String, Failure> {
+pub(super) async fn finish_copy(link: &mut Link) -> Result<String, Failure> {
     let finished = link.connection().finish_query().await;
     link.answered();
     Ok(finished?.pop().unwrap_or_default().tag)

@@ -343,7 +343,7 @@ impl Executor<'_> {
     /// A statement has failed on one node (a timeout, a cancellation, a lock that cannot be had):
     /// what the other nodes still do for it is in vain, and is ended. Their answers must still
     /// be read.
-    async fn end_on_the_rest(&mut self, nodes: impl Iterator<Item = NodeId>) {
+    pub(super) async fn end_on_the_rest(&mut self, nodes: impl Iterator<Item = NodeId>) {
         let nodes: Vec<_> = nodes.collect();
         if nodes.is_empty() {
             return;

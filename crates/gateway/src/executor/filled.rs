@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Piece, Template};
+use tutti_sql::statement;
 
 use crate::plans::request::Call;
 
@@ -51,4 +52,9 @@ pub(super) fn of_node(template: &Template, node: NodeId, catalog: &Catalog) -> T
         piece => piece.clone(),
     };
     Template(template.0.iter().map(own).collect())
+}
+
+/// Whether it is a command whose query may have none.
+pub(super) fn takes_no_parameters(template: &Template) -> bool {
+    matches!(template.0.first(), Some(Piece::Sql(sql)) if statement::first_word(sql).eq_ignore_ascii_case("copy"))
 }

@@ -5,32 +5,48 @@
 
 use bytes::Bytes;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, Brought, Collect, Gather, Indexed, Partial, Piece, RunOn, Template};
+use tutti_sql::plan::{
+    Access, Brought, Collect, Gather, InTables, Partial, Piece, RowsTable, RunOn, Template,
+};
 use tutti_sql::planner::{is_read_alike, refuse_types};
-use tutti_sql::statement;
 
 use super::array_literal::ArrayText;
-use super::collect::Collected;
+use super::collect::{Collected, Overflow};
 use super::estimate::{Sizes, Way};
 use super::fan_out::{Answers, SnapshotNeed, read_rows};
-use super::filled::{Times, fill_template, of_node};
+use super::filled::{Times, fill_template, of_node, takes_no_parameters};
+use super::receiver::{Receiver, Reception};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
 
 /// From how many bytes of rows on tables with indexes are made of them: that costs a few milliseconds.
 const TABLES_BYTES_MIN: usize = 64 << 10;
+/// More bytes of rows are not brought to every node, where they can be passed on to one as they come.
+const BROUGHT_BYTES_MAX: usize = 48 << 20;
+/// More bytes of what nodes have computed are not put together, likewise: each value takes several times its size.
+const PARTS_BYTES_MAX: usize = 16 << 20;
 /// Prefix of the settings that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
 
 /// A statement with the call that has the rows it needs.
-enum Filled {
+enum Filled<'p> {
     /// Every node runs it, and answers are concatenated.
     OnEach(String, Call),
     /// The same with a text for each node.
     OfNodes(Vec<(NodeId, String)>, Call),
     /// It runs where the plan says.
     Finally(String, Call),
+    /// It runs where the rows are already.
+    Received(Receiver<'p>, String, Call),
+}
+
+/// The rows of a query of a plan's own, as text.
+pub(super) enum SourceRows<'p> {
+    /// Kept by the gateway.
+    All(Vec<Vec<Option<Bytes>>>),
+    /// The query is still to be run where what it reads has been collected.
+    Received(Receiver<'p>, String, Call),
 }
 
 impl Executor<'_> {
@@ -52,6 +68,9 @@ impl Executor<'_> {
                     texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
                 self.run_texts(&texts, gather.access, SnapshotNeed::Rows, &call).await
             }
+            Filled::Received(receiver, text, call) => {
+                self.run_on_receiver(receiver, &text, &call).await
+            }
             Filled::Finally(text, call) => match &gather.run_on {
                 RunOn::One(choice) => {
                     let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
@@ -72,7 +91,24 @@ impl Executor<'_> {
         gather: &Gather,
         call: &Call,
     ) -> Result<Vec<Vec<Option<Bytes>>>, Failure> {
+        match self.gathered_source(gather, call).await? {
+            SourceRows::All(rows) => Ok(rows),
+            SourceRows::Received(receiver, text, call) => {
+                self.rows_of_receiver(receiver, &text, &call).await
+            }
+        }
+    }
+
+    /// The same, where they may be more than can be kept.
+    pub(super) async fn gathered_source<'p>(
+        &mut self,
+        gather: &'p Gather,
+        call: &Call,
+    ) -> Result<SourceRows<'p>, Failure> {
         let (text, call, nodes) = match (self.fill_way(gather, call).await?, &gather.run_on) {
+            (Filled::Received(receiver, text, call), _) => {
+                return Ok(SourceRows::Received(receiver, text, call));
+            }
             (Filled::OnEach(text, call), _) | (Filled::Finally(text, call), RunOn::EachNode) => {
                 (text, call, self.tx.catalog.nodes.clone())
             }
@@ -87,23 +123,35 @@ impl Executor<'_> {
         };
         let texts: Vec<_> = nodes.iter().map(|node| (*node, text.as_str())).collect();
         let rows = self.internal_rows_of_each(&texts, gather.access, &call).await?;
-        Ok(rows.into_iter().flatten().collect())
+        Ok(SourceRows::All(rows.into_iter().flatten().collect()))
     }
 
     /// Brings together what the way that is taken asks for.
-    async fn fill_way(&mut self, gather: &Gather, call: &Call) -> Result<Filled, Failure> {
-        let way = match &gather.partial {
+    async fn fill_way<'p>(
+        &mut self,
+        gather: &'p Gather,
+        call: &Call,
+    ) -> Result<Filled<'p>, Failure> {
+        let mut way = match &gather.partial {
             Some(_) => Way::gathering(),
             None => self.least_moving(gather, call).await?,
         };
+        // Where the rest can be passed on as it comes, no more is kept than this.
+        let reception = self.reception_of(gather);
+        let most = |bytes: usize| reception.map(|_| bytes.min(self.travelling_bytes_max()));
+        let (most_brought, most_of_parts) = (most(BROUGHT_BYTES_MAX), most(PARTS_BYTES_MAX));
         if let Some(Brought::Rows { collects, statement }) = way.brought
             && call.can_carry(collects.len())
         {
             let times = self.times_for(templates(collects, [statement])).await?;
-            let rows = self.collect(collects, way.sizes, &times, call).await?;
-            let text = fill_template(statement, call, &times);
-            let call = call.carrying(self.rows_of(&rows), self.travelling_bytes_max())?;
-            return Ok(Filled::OnEach(text, call));
+            let mut overflow = Overflow::giving_up(most_brought);
+            let sizes = way.sizes.take();
+            let rows = self.collect(collects, sizes, &times, call, &mut overflow).await?;
+            if !overflow.has_given_up {
+                let text = fill_template(statement, call, &times);
+                let call = call.carrying(self.rows_of(&rows), self.travelling_bytes_max())?;
+                return Ok(Filled::OnEach(text, call));
+            }
         }
         if gather.statement.is_of_node() {
             return self.fill_for_nodes(gather, call).await;
@@ -114,12 +162,12 @@ impl Executor<'_> {
             None => (gather.partial.as_ref(), None, way.sizes),
         };
         if let Some(partial) = partial
-            && let Some((text, call)) = self.fill_partial(partial, of_partial, call).await?
+            && let Some((text, call)) =
+                self.fill_partial(partial, of_partial, (most_brought, most_of_parts), call).await?
         {
             return Ok(Filled::Finally(text, call));
         }
-        let (text, call) = self.fill_sized(gather, of_gather, call).await?;
-        Ok(Filled::Finally(text, call))
+        self.fill_sized(gather, of_gather, reception, call).await
     }
 
     /// Collects what `gather` asks for and returns the final statement, and the call that has the rows.
@@ -128,53 +176,84 @@ impl Executor<'_> {
         gather: &Gather,
         call: &Call,
     ) -> Result<(String, Call), Failure> {
-        self.fill_sized(gather, None, call).await
+        match self.fill_sized(gather, None, None, call).await? {
+            Filled::Finally(text, call) => Ok((text, call)),
+            _ => Err(Failure::error("XX000", "a final statement has rows of another kind")),
+        }
     }
 
     /// The same where it is known how many rows each collect is expected to give.
-    async fn fill_sized(
+    async fn fill_sized<'p>(
         &mut self,
-        gather: &Gather,
+        gather: &'p Gather,
         sizes: Option<Vec<Sizes>>,
+        reception: Option<Reception<'p>>,
         call: &Call,
-    ) -> Result<(String, Call), Failure> {
+    ) -> Result<Filled<'p>, Failure> {
         let writes_on_several =
             gather.access == Access::Write && !matches!(gather.run_on, RunOn::One(_));
         if writes_on_several || gather.locks_rows() {
             self.need_transaction();
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
-        let collected = self.collect(&gather.collects, sizes, &times, call).await?;
-        if let (Some(indexed), RunOn::One(choice)) = (&gather.indexed, &gather.run_on)
+        let mut overflow = Overflow::to(reception);
+        let collected = self.collect(&gather.collects, sizes, &times, call, &mut overflow).await?;
+        if let (Some(mut receiver), Some(in_tables)) = (overflow.receiver, &gather.in_tables) {
+            for (table, rows) in collected.into_iter().enumerate() {
+                if let Collected::Same(rows) = rows {
+                    receiver.take_kept(table, &rows).await?;
+                }
+            }
+            receiver.finish().await?;
+            let text = fill_template(&in_tables.statement, call, &times);
+            let call = self.with_age_check(gather, call)?;
+            return Ok(Filled::Received(receiver, text, call));
+        }
+        if let (Some(in_tables), RunOn::One(choice)) = (&gather.in_tables, &gather.run_on)
+            && in_tables.looks_up
             && self.tx.transaction.is_of_one_read
         {
             let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
-            let collected = all_of(&collected, node);
-            if self.are_worth_tables(&collected)
-                && let Some(text) =
-                    self.fill_tables(node, indexed, &collected, &times, call).await?
+            let rows = all_of(&collected, node);
+            if self.are_worth_tables(&rows)
+                && let Some(text) = self.fill_tables(node, in_tables, &rows, &times, call).await?
             {
-                return Ok((text, call.clone()));
+                return Ok(Filled::Finally(text, self.with_age_check(gather, call)?));
             }
         }
         let is_settled = takes_no_parameters(&gather.statement)
             || (!call.can_carry(collected.len()) && matches!(gather.run_on, RunOn::One(_)));
         if is_settled {
-            return self.fill_settings(gather, &collected, &times, call).await;
+            let (text, call) = self.fill_settings(gather, &collected, &times, call).await?;
+            return Ok(Filled::Finally(text, call));
         }
         let call = &*call.with_room(&gather.statement, collected.len())?;
         let text = fill_template(&gather.statement, call, &times);
         let bytes_max = self.travelling_bytes_max();
-        Ok((text, call.carrying(self.rows_of(&collected), bytes_max)?))
+        Ok(Filled::Finally(text, call.carrying(self.rows_of(&collected), bytes_max)?))
+    }
+
+    /// The call for a final statement that has its rows already: by the extended protocol, if it can be, for only there a
+    /// check of how old its snapshot is goes before it.
+    fn with_age_check(&self, gather: &Gather, call: &Call) -> Result<Call, Failure> {
+        match takes_no_parameters(&gather.statement) {
+            true => Ok(call.clone()),
+            false => call.carrying(Rows::Everywhere(Vec::new()), self.travelling_bytes_max()),
+        }
     }
 
     /// The same where each node gets a statement of its own.
-    async fn fill_for_nodes(&mut self, gather: &Gather, call: &Call) -> Result<Filled, Failure> {
+    async fn fill_for_nodes<'p>(
+        &mut self,
+        gather: &Gather,
+        call: &Call,
+    ) -> Result<Filled<'p>, Failure> {
         if gather.access == Access::Write {
             self.need_transaction();
         }
         let times = self.times_for(templates(&gather.collects, [&gather.statement])).await?;
-        let collected = self.collect(&gather.collects, None, &times, call).await?;
+        let mut overflow = Overflow::refused();
+        let collected = self.collect(&gather.collects, None, &times, call, &mut overflow).await?;
         let call = &*call.with_room(&gather.statement, collected.len())?;
         let nodes = self.tx.catalog.nodes.clone();
         let text = |node| {
@@ -199,7 +278,7 @@ impl Executor<'_> {
     async fn fill_tables(
         &mut self,
         node: NodeId,
-        indexed: &Indexed,
+        in_tables: &InTables,
         collected: &[Bytes],
         times: &Times,
         call: &Call,
@@ -219,15 +298,15 @@ impl Executor<'_> {
         }
         self.tx.links.at(&node).has_had_tables = true;
         let bytes_max = self.travelling_bytes_max();
-        for (create, rows) in indexed.creates.iter().zip(collected) {
+        for (RowsTable { create, .. }, rows) in in_tables.tables.iter().zip(collected) {
             let call = Call::Simple.carrying(Rows::Everywhere(vec![rows.clone()]), bytes_max)?;
             let sql = fill_template(create, &Call::Simple, times);
             self.internal_rows(node, Access::Read, &sql, &call).await?;
         }
-        for sql in &indexed.prepare {
+        for sql in &in_tables.prepare {
             self.internal_rows(node, Access::Read, sql, &Call::Simple).await?;
         }
-        Ok(Some(fill_template(&indexed.statement, call, times)))
+        Ok(Some(fill_template(&in_tables.statement, call, times)))
     }
 
     /// The final statement over what each node has aggregated, and the call that has the values; `None` if these may
@@ -236,6 +315,7 @@ impl Executor<'_> {
         &mut self,
         partial: &Partial,
         sizes: Option<Vec<Sizes>>,
+        (most_brought, most_of_parts): (Option<usize>, Option<usize>),
         call: &Call,
     ) -> Result<Option<(String, Call)>, Failure> {
         let (width, brought) = (partial.expected.len(), partial.collects.len());
@@ -250,14 +330,22 @@ impl Executor<'_> {
         let bytes_max = self.travelling_bytes_max();
         let select = fill_template(&partial.select, call, &times);
         let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
-        let said = match brought {
-            0 => self.internal_rows_of_each(&texts, Access::Read, call).await?,
+        let carrying = match brought {
+            0 => call.clone(),
             _ => {
-                let rows = self.collect(&partial.collects, sizes, &times, call).await?;
-                let call = call.carrying(self.rows_of(&rows), bytes_max)?;
-                self.internal_rows_of_each(&texts, Access::Read, &call).await?
+                let mut overflow = Overflow::giving_up(most_brought);
+                let rows =
+                    self.collect(&partial.collects, sizes, &times, call, &mut overflow).await?;
+                if overflow.has_given_up {
+                    return Ok(None);
+                }
+                call.carrying(self.rows_of(&rows), bytes_max)?
             }
         };
+        let need = SnapshotNeed::Rows;
+        let said = self.rows_up_to(&texts, Access::Read, need, &carrying, most_of_parts).await?;
+        let Some(said) = said else { return Ok(None) };
+        drop(carrying);
         if said.iter().all(Vec::is_empty) && !partial.are_plain {
             // Nothing says of which types they would be.
             return Ok(None);
@@ -399,6 +487,18 @@ impl Executor<'_> {
         need: SnapshotNeed,
         call: &Call,
     ) -> Result<Vec<Vec<Vec<Option<Bytes>>>>, Failure> {
+        Ok(self.rows_up_to(texts, access, need, call, None).await?.unwrap_or_default())
+    }
+
+    /// The same; `None`: they are more than this many bytes.
+    async fn rows_up_to(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        need: SnapshotNeed,
+        call: &Call,
+        most: Option<usize>,
+    ) -> Result<Option<Vec<Vec<Vec<Option<Bytes>>>>>, Failure> {
         self.refuse_parameters_elsewhere(texts.iter().map(|(node, _)| *node), call)?;
         if let [(node, _)] = texts {
             self.mark(*node).await?;
@@ -413,6 +513,10 @@ impl Executor<'_> {
             let mut rows = Vec::new();
             let read = read_rows(link, |row| {
                 gathered += row.iter().flatten().map(|value| value.len()).sum::<usize>();
+                if most.is_some_and(|most| most < gathered) {
+                    rows = Vec::new();
+                    return Ok(());
+                }
                 if bytes_max < gathered {
                     return Err(too_large(bytes_max));
                 }
@@ -425,7 +529,7 @@ impl Executor<'_> {
             all.push(rows);
         }
         awaited.end()?;
-        Ok(all)
+        Ok(most.is_none_or(|most| gathered <= most).then_some(all))
     }
 }
 
@@ -440,11 +544,6 @@ fn templates<'t>(
     others: impl IntoIterator<Item = &'t Template>,
 ) -> impl Iterator<Item = &'t Template> {
     collects.iter().map(|collect| &collect.select).chain(others)
-}
-
-/// Whether it is a command whose query may have none.
-fn takes_no_parameters(template: &Template) -> bool {
-    matches!(template.0.first(), Some(Piece::Sql(sql)) if statement::first_word(sql).eq_ignore_ascii_case("copy"))
 }
 
 /// `template` with rows out of settings. They are texts there, so a function reads them: a cast of a text could

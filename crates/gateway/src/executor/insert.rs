@@ -16,6 +16,8 @@ use tutti_wire::frame::{frame_len, take_frame};
 use super::array_literal::{ArrayText, composite, split_composite};
 use super::fan_out::{Answers, SnapshotNeed};
 use super::filled::{Times, fill_template};
+use super::gather::SourceRows;
+use super::receiver::Receiver;
 use super::relay::{Filter, relay};
 use super::tag_total::TagTotal;
 use crate::client::failure::Failure;
@@ -55,11 +57,24 @@ impl Executor<'_> {
                 let deal = Deal { relation: &insert.relation, columns, key: *key };
                 let inserted = async {
                     let rows = match described {
-                        Ok(()) => self.query_rows(plan, query, call).await,
+                        Ok(()) => self.source_rows(plan, query, insert, call).await,
                         Err(error) => Err(error),
                     };
-                    let rows = self.finish_accounting(rows).await?;
-                    self.insert_rows(&deal, template, &rows, insert, call).await
+                    match self.finish_accounting(rows).await? {
+                        SourceRows::All(rows) => {
+                            self.insert_rows(&deal, template, &rows, insert, call).await
+                        }
+                        SourceRows::Received(source, text, of_source)
+                            if self.may_refer_to_itself(&insert.relation).await? =>
+                        {
+                            let rows = self.rows_of_receiver(source, &text, &of_source).await?;
+                            self.insert_rows(&deal, template, &rows, insert, call).await
+                        }
+                        SourceRows::Received(mut source, text, of_source) => {
+                            self.read_from_receiver(&mut source, &text, &of_source).await?;
+                            self.insert_portions(&deal, template, source, insert, call).await
+                        }
+                    }
                 };
                 inserted.await.map_err(Failure::without_position)
             }
@@ -174,6 +189,67 @@ impl Executor<'_> {
                 tracing::error!(?other, "a source of rows has a plan that gives none");
                 Err(Failure::error("XX000", "the source of the rows cannot be run"))
             }
+        }
+    }
+
+    /// The rows of an INSERT's query: all of them, but where they may go in portions.
+    async fn source_rows<'p>(
+        &mut self,
+        planned: &'p Planned,
+        query: &str,
+        insert: &Insert,
+        call: &Call,
+    ) -> Result<SourceRows<'p>, Failure> {
+        // Each portion is a statement of its own: nothing may see that.
+        let in_portions = insert.one_row_each
+            && !insert.returning
+            && !insert.relation.has_triggers
+            && insert.relation.placement != Placement::Replicated;
+        match &planned.plan {
+            Plan::Data(DataPlan::Gather(gather)) if in_portions => {
+                self.gathered_source(gather, call).await
+            }
+            _ => Ok(SourceRows::All(self.query_rows(planned, query, call).await?)),
+        }
+    }
+
+    /// Whether a row may have a foreign key to another row of the same statement, which may come later.
+    async fn may_refer_to_itself(&mut self, relation: &Relation) -> Result<bool, Failure> {
+        let key = |column: &str| {
+            format!(
+                "EXISTS (SELECT FROM pg_catalog.pg_constraint WHERE contype OPERATOR(pg_catalog.=) 'f' \
+                 AND {column} OPERATOR(pg_catalog.=) {}::pg_catalog.oid)",
+                relation.oid
+            )
+        };
+        let sql = format!("SELECT {} AND {}", key("conrelid"), key("confrelid"));
+        let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
+        Ok(rows.first().and_then(|row| row.first()?.as_deref()) != Some(b"f"))
+    }
+
+    /// Inserts rows as they come.
+    async fn insert_portions(
+        &mut self,
+        deal: &Deal<'_>,
+        template: &Template,
+        mut source: Receiver<'_>,
+        insert: &Insert,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        self.need_transaction();
+        let mut total = TagTotal::default();
+        while let Some(rows) = source.next_rows().await? {
+            match self.insert_rows(deal, template, &rows, insert, call).await? {
+                Done::Tag(tag) => total.add(&tag),
+                Done::Told | Done::Empty => {
+                    return Err(Failure::error("XX000", "a portion was taken for the whole"));
+                }
+            }
+        }
+        match total.tag() {
+            // As the statement is answered that has nothing to insert.
+            tag if tag.is_empty() => self.insert_rows(deal, template, &[], insert, call).await,
+            tag => Ok(Done::Tag(tag)),
         }
     }
 

@@ -27,6 +27,7 @@ pub(crate) mod lag;
 mod lending;
 mod own_functions;
 mod reach;
+mod receiver;
 pub(crate) mod relay;
 mod row_locks;
 mod row_security;
@@ -302,17 +303,21 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        // The client may be told of the end immediately, unless a commit of the gateway's must
-        // succeed first.
-        let complete = (self.tx.transaction.mode != Mode::Implicit || call.is_extended())
-            && self.tx.accounting.is_none()
-            && !self.tx.is_part;
+        let complete = self.tells_at_once(call);
         let answer = self.forward(node, access, text, call, complete).await?;
         Ok(match answer.tag {
             _ if answer.empty => Done::Empty,
             _ if complete => Done::Told,
             tag => Done::Tag(tag),
         })
+    }
+
+    /// Whether the client may be told of a statement's end immediately, unless a commit of the gateway's must succeed
+    /// first.
+    fn tells_at_once(&self, call: &Call) -> bool {
+        (self.tx.transaction.mode != Mode::Implicit || call.is_extended())
+            && self.tx.accounting.is_none()
+            && !self.tx.is_part
     }
 
     /// Forwards a FunctionCall message to node 1 and its answer to the client.

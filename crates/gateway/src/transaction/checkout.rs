@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
-use tutti_link::pool::CheckoutRequest;
+use tutti_link::pool::{CheckoutRequest, Permit};
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Plan, Planned, Residue, SchemaPlan};
@@ -79,13 +79,37 @@ impl TransactionContext {
         Ok(self.links.get_mut(&node).expect("just made sure"))
     }
 
+    /// A further connection to `node`, with the session's settings, beside its link there: to be closed, not released.
+    /// `None`: there is no room for one now. (Nobody waits for one: they that have links would wait for each other.)
+    pub(crate) async fn further_link(
+        &mut self,
+        node: NodeId,
+    ) -> Result<Option<(Box<Link>, Permit)>, Failure> {
+        // What the session has left on a connection is on its own.
+        match self.links.get(&node) {
+            None => drop(self.link(node).await?),
+            // Whoever waits for its answer finds that it is lost.
+            Some(link) if link.is_broken() => return Ok(None),
+            Some(_) => (),
+        }
+        let Some(permit) = self.registry.pool.admit_at_once(&self.share) else { return Ok(None) };
+        Ok(Some((self.check_out(node).await?, permit)))
+    }
+
     async fn borrow_link(&mut self, node: NodeId) -> Result<(), Failure> {
-        let registry = self.registry.clone();
         if self.permit.is_none() {
-            let admitted = registry.pool.admit(&self.share).await;
+            let admitted = self.registry.pool.admit(&self.share).await;
             self.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
         }
         self.hold_what_it_began_with().await?;
+        let link = self.check_out(node).await?;
+        self.links.insert(node, link);
+        self.checked_out.insert(node);
+        Ok(())
+    }
+
+    async fn check_out(&self, node: NodeId) -> Result<Box<Link>, Failure> {
+        let registry = &self.registry;
         let state = self.settings.state().clone();
         let request = CheckoutRequest {
             user: &self.user,
@@ -108,9 +132,7 @@ impl TransactionContext {
         };
         link.work_for(&self.workers);
         link.own_oids.clone_from(&self.transaction.own_oids);
-        self.links.insert(node, link);
-        self.checked_out.insert(node);
-        Ok(())
+        Ok(link)
     }
 
     /// From now on the session's nodes are understood by these OIDs; `None`: by those that are

@@ -156,8 +156,8 @@ pub struct Gather {
     /// Other ways to the same answer, for which some tables are brought to every node and the others stay where they
     /// are. Which way moves the fewest rows is known when it is run.
     pub brought: Vec<Brought>,
-    /// The final statement over temporary tables with indexes, where it may look up rows again and again.
-    pub indexed: Option<Box<Indexed>>,
+    /// The final statement over temporary tables, for many rows, or where it may look up rows again and again.
+    pub in_tables: Option<Box<InTables>>,
     /// The statement with some of its subqueries computed before it is planned.
     pub first: Option<Box<ComputedFirst>>,
     /// Where the final statement runs.
@@ -177,13 +177,28 @@ impl Gather {
 
 /// A final statement that finds the collected rows in temporary tables of its transaction's.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Indexed {
-    /// For each of [`Gather::collects`] what makes its table. Gap 0: its rows.
-    pub creates: Vec<Template>,
+pub struct InTables {
+    /// One for each of [`Gather::collects`].
+    pub tables: Vec<RowsTable>,
     /// Their indexes and statistics.
     pub prepare: Vec<String>,
     /// The final statement.
     pub statement: Template,
+    /// It may look up rows in an index again and again: that is worth tables of few rows, too.
+    pub looks_up: bool,
+    /// It reads more than these tables.
+    pub reads_in_place: bool,
+}
+
+/// A temporary table for the rows of a [`Collect`].
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct RowsTable {
+    /// What makes it. Gap 0: rows that it has from the start.
+    pub create: Template,
+    /// What it takes further rows by, as text.
+    pub copy: String,
+    /// For each of the row's fields whether the table has it.
+    pub fields: Vec<bool>,
 }
 
 /// A statement without those of its scalar subqueries that depend on nothing around them.

@@ -158,9 +158,9 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
         }
         lines.push(format!("    then what this is planned as: {}", first.rest));
     }
-    if let Some(indexed) = &gather.indexed {
-        lines.push(format!("  Or, of many rows, over temporary tables: {}", indexed.statement));
-        lines.push(format!("    with {}", indexed.prepare.join("; ")));
+    if let Some(in_tables) = &gather.in_tables {
+        lines.push(format!("  Or, of many rows, over temporary tables: {}", in_tables.statement));
+        lines.push(format!("    with {}", in_tables.prepare.join("; ")));
     }
     for way in &gather.brought {
         lines.push(

@@ -18,7 +18,7 @@ use crate::closure::{
 use crate::hash::{BUCKET_COUNT, KeyType};
 use crate::plan::{
     Brought, Collect, CopyTo, CopyToPlan, DataPlan, Explain, Gather, InsertSource, KeyValue,
-    NodeChoice, Piece, Plan, Planned, SchemaPlan, Template,
+    NodeChoice, Piece, Plan, Planned, RowsTable, SchemaPlan, Template,
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
@@ -302,8 +302,10 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             way.collects().iter().flat_map(selects).chain(then)
         });
         let of_parts = gather.partial.iter().flat_map(|it| [&it.select, &it.statement]);
-        let of_tables =
-            gather.indexed.iter().flat_map(|it| it.creates.iter().chain([&it.statement]));
+        let of_tables = gather
+            .in_tables
+            .iter()
+            .flat_map(|it| it.tables.iter().map(|table| &table.create).chain([&it.statement]));
         let collects = gather.collects.iter().flat_map(selects);
         let firsts = gather.collects.iter().filter_map(|it| it.locks.as_ref()?.first.as_ref());
         let of_firsts = firsts.flat_map(|first| {
@@ -466,12 +468,12 @@ fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
         }
         writeln!(out, "{pad}    then {}", first.rest).unwrap();
     }
-    if let Some(indexed) = &gather.indexed {
-        for create in &indexed.creates {
+    if let Some(in_tables) = &gather.in_tables {
+        for RowsTable { create, .. } in &in_tables.tables {
             writeln!(out, "{pad}  or {create}").unwrap();
         }
-        writeln!(out, "{pad}    {}", indexed.prepare.join("; ")).unwrap();
-        writeln!(out, "{pad}    {}", indexed.statement).unwrap();
+        writeln!(out, "{pad}    {}", in_tables.prepare.join("; ")).unwrap();
+        writeln!(out, "{pad}    {}", in_tables.statement).unwrap();
     }
     for way in &gather.brought {
         for collect in way.collects() {

@@ -33,7 +33,7 @@ mod functions;
 mod gaps;
 mod gather;
 mod holes;
-mod indexed;
+mod in_tables;
 mod insert;
 mod known_views;
 mod local_locks;

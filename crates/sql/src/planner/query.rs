@@ -8,15 +8,15 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
-use super::analysis::Analysis;
+use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::gather::Order;
 use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{brought, gather, indexed, local_locks, partial, scatter, time_gaps, views};
-use crate::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
+use super::{brought, gather, in_tables, local_locks, partial, scatter, time_gaps, views};
+use crate::plan::{Access, DataPlan, Gather, InTables, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
 /// Plans a query (SELECT, VALUES, TABLE).
@@ -55,6 +55,10 @@ pub(crate) fn gather_query(
     let analysis = analyse(&tree, context)?;
     let mut gather = gather_all(&analysis, tree.clone(), context)?;
     gather.statement = gather.statement.wrap(before, after);
+    if let Some(of) = in_tables_of(&gather, tree.clone(), &analysis, context)? {
+        let statement = of.statement.wrap(before, after);
+        gather.in_tables = Some(Box::new(InTables { statement, ..of }));
+    }
     Ok(gather)
 }
 
@@ -170,7 +174,7 @@ fn several_nodes(
             statement,
             partial: None,
             brought: Vec::new(),
-            indexed: None,
+            in_tables: None,
             first: None,
             run_on: RunOn::EachNode,
             access,
@@ -179,9 +183,7 @@ fn several_nodes(
         return Ok(Planned::new(DataPlan::Gather(gather), why));
     };
     let mut gather = gather_all(analysis, tree(), context)?;
-    if gather.access == Access::Read && analysis.locked.is_empty() {
-        gather.indexed = indexed::of(tree(), analysis, context)?.map(Box::new);
-    }
+    gather.in_tables = in_tables_of(&gather, tree(), analysis, context)?.map(Box::new);
     // What parts of nodes would lock is not known.
     let may_be_parts = analysis.locked.is_empty() && !reads_returned;
     if !is_home && gather.access == Access::Read && may_be_parts {
@@ -197,6 +199,31 @@ fn several_nodes(
     Ok(Planned::new(DataPlan::Gather(gather), why))
 }
 
+/// What is gathered over temporary tables, if it only reads.
+fn in_tables_of(
+    gather: &Gather,
+    tree: NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Option<InTables>, Refusal> {
+    let may_be =
+        gather.access == Access::Read && analysis.locked.is_empty() && !analysis.reads_returned();
+    match may_be {
+        true => in_tables::of(tree, analysis, &collected(analysis, context), context),
+        false => Ok(None),
+    }
+}
+
+/// The tables whose rows are brought to one node.
+fn collected(analysis: &Analysis<'_>, context: &Context<'_>) -> Vec<ItemId> {
+    let mut collect: Vec<_> = analysis.distributed().map(|(item, ..)| item).collect();
+    // Beside rows that are locked, as they are then, the rest is read when they are.
+    if context.collects_replicated && analysis.locked.is_empty() {
+        collect.extend(gather::collectable_on_node_1(analysis));
+    }
+    collect
+}
+
 fn gather_all(
     analysis: &Analysis<'_>,
     tree: NodeEnum,
@@ -206,11 +233,7 @@ fn gather_all(
         return Err(modifying_refusal());
     }
     refuse_spread_locks(analysis)?;
-    let mut collect = analysis.distributed().map(|(item, ..)| item).collect::<Vec<_>>();
-    // Beside rows that are locked, as they are then, the rest is read when they are.
-    if context.collects_replicated && analysis.locked.is_empty() {
-        collect.extend(gather::collectable_on_node_1(analysis));
-    }
+    let mut collect = collected(analysis, context);
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
     // What is collected by it and what the final statement finds must not differ.
@@ -233,7 +256,7 @@ fn gather_all(
         statement,
         partial: None,
         brought: Vec::new(),
-        indexed: None,
+        in_tables: None,
         first: None,
         run_on: RunOn::One(node),
         access,

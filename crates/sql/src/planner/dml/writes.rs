@@ -71,7 +71,7 @@ pub(super) fn around(
         statement,
         partial: None,
         brought: Vec::new(),
-        indexed: None,
+        in_tables: None,
         first: None,
         run_on,
         access: Access::Write,

@@ -134,6 +134,9 @@ fn values_that_must_be_computed_first() {
                 gather on One(Any) Read
                   SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                   VALUES (1::int, (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)::pg_catalog.text)
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0
+                    VALUES (1::int, (SELECT max(name) FROM pg_temp.tutti_rows_0 customers)::pg_catalog.text)
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -282,6 +285,9 @@ fn from_queries() {
                 gather on One(Any) Read
                   SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
                   SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY 1 LIMIT 5) s(c1, c2)
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0
+                    SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM pg_temp.tutti_rows_0 orders ORDER BY 1 LIMIT 5) s(c1, c2)
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -302,6 +308,9 @@ fn from_queries() {
             gather on One(Home) Write
               SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               INSERT INTO scratch SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers RETURNING *
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                INSERT INTO scratch SELECT id FROM pg_temp.tutti_rows_0 customers RETURNING *
         "#]],
     );
     check(
@@ -510,6 +519,9 @@ fn one_statement_has_one_time() {
                 gather on One(Any) Read
                   SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                   SELECT tutti.value_output(s.c1::timestamp with time zone), s.c2::pg_catalog.text FROM (SELECT <pg_catalog.now()>::timestamp with time zone AS now, name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) s(c1, c2)
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0
+                    SELECT tutti.value_output(s.c1::timestamp with time zone), s.c2::pg_catalog.text FROM (SELECT <pg_catalog.now()>::timestamp with time zone AS now, name FROM pg_temp.tutti_rows_0 customers) s(c1, c2)
               columns [0, 1] key None
               INSERT INTO events (at, what) SELECT u.at, u.what FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],
@@ -522,6 +534,9 @@ fn one_statement_has_one_time() {
                 gather on One(Any) Read
                   SELECT ROW("lines"."customer_id", NULL, "lines"."number")::pg_catalog.text FROM "public"."lines" AS "lines" ("customer_id", "item", "number") from AllNodes
                   SELECT s.c1::int, s.c2::int, tutti.value_output(<pg_catalog.now()>::timestamp with time zone::timestamp with time zone) FROM (SELECT number, customer_id FROM pg_catalog.unnest(<rows 0>::public.lines[]) lines) s(c1, c2)
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "customer_id", "number" FROM pg_catalog.unnest(<rows 0>::"public"."lines"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0
+                    SELECT s.c1::int, s.c2::int, tutti.value_output(<pg_catalog.now()>::timestamp with time zone::timestamp with time zone) FROM (SELECT number, customer_id FROM pg_temp.tutti_rows_0 lines) s(c1, c2)
               columns [0, 1, 3] key Some(1)
               INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],
@@ -575,6 +590,9 @@ fn from_a_view_over_several_nodes() {
                 gather on One(Any) Read
                   SELECT ROW(t."id", t."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS t ("id", "customer_id", "total", "placed") from AllNodes
                   SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "customer_id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0
+                    SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM pg_temp.tutti_rows_0 o JOIN pg_temp.tutti_rows_0 p ON o.id = p.customer_id) x(id)) s(c1)
                   or bring SELECT ROW(NULL, "p"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "p" ("id", "customer_id", "total", "placed") from AllNodes
                     SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM public.orders o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
                   or bring to its node SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes

@@ -268,6 +268,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY total
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "customer_id", "total", "placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT * FROM pg_temp.tutti_rows_0 orders ORDER BY total
         "#]],
     );
     check(
@@ -276,6 +279,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 3 from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders LIMIT 3
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "customer_id", "total", "placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT * FROM pg_temp.tutti_rows_0 orders LIMIT 3
         "#]],
     );
     check(
@@ -308,6 +314,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW(NULL, t."name")::pg_catalog.text FROM "public"."customers" AS t ("id", "name") from AllNodes
               SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT a.name, b.name FROM pg_temp.tutti_rows_0 a JOIN pg_temp.tutti_rows_0 b ON a.name = b.name
               or bring SELECT ROW(NULL, "b"."name")::pg_catalog.text FROM "public"."customers" AS "b" ("id", "name") from AllNodes
                 SELECT a.name, b.name FROM customers a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
               or bring SELECT ROW(NULL, "a"."name")::pg_catalog.text FROM "public"."customers" AS "a" ("id", "name") from AllNodes
@@ -321,6 +330,10 @@ fn gather() {
               SELECT ROW("c"."id", "c"."name")::pg_catalog.text FROM "public"."customers" AS "c" ("id", "name") from AllNodes
               SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT c.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) c FULL JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT c.name FROM pg_temp.tutti_rows_0 c FULL JOIN pg_temp.tutti_rows_1 o ON o.id = c.id
         "#]],
     );
     check(
@@ -329,6 +342,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               SELECT customers.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY customers.id
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT customers.name FROM pg_temp.tutti_rows_0 customers ORDER BY customers.id
         "#]],
     );
     check(
@@ -351,6 +367,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               WITH customers AS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY id) SELECT name FROM customers
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                WITH customers AS (SELECT * FROM pg_temp.tutti_rows_0 customers ORDER BY id) SELECT name FROM customers
         "#]],
     );
     check(
@@ -359,6 +378,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT row_number() OVER (ORDER BY total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT row_number() OVER (ORDER BY total) FROM pg_temp.tutti_rows_0 orders
         "#]],
     );
     check(
@@ -368,6 +390,10 @@ fn gather() {
               SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               SELECT ROW(NULL, "orders"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers UNION SELECT customer_id FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "customer_id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT id FROM pg_temp.tutti_rows_0 customers UNION SELECT customer_id FROM pg_temp.tutti_rows_1 orders
         "#]],
     );
     check(
@@ -376,6 +402,9 @@ fn gather() {
             gather on One(Any) Read
               SELECT ROW("customers"."id", NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers EXCEPT SELECT 5
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT id FROM pg_temp.tutti_rows_0 customers EXCEPT SELECT 5
         "#]],
     );
     check(
@@ -386,6 +415,10 @@ fn gather() {
               SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
                 or, after 0: SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") WHERE "orders"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c, LATERAL (SELECT total FROM pg_catalog.unnest(<rows 1>::public.orders[]) orders WHERE id = c.id ORDER BY total LIMIT 1) o
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id", "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT c.name, o.total FROM pg_temp.tutti_rows_0 c, LATERAL (SELECT total FROM pg_temp.tutti_rows_1 orders WHERE id = c.id ORDER BY total LIMIT 1) o
               or bring to its node SELECT ROW("orders"."id", NULL, "orders"."total", NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("orders"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
                 SELECT c.name, o.total FROM customers c, LATERAL (SELECT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders WHERE id = c.id ORDER BY total LIMIT 1) o
         "#]],
@@ -417,6 +450,9 @@ fn gather() {
                   parts SELECT CASE WHEN pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c1::pg_catalog.text ELSE tutti.value_output(tutti_f.c1) END, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT max(name) FROM customers) AS tutti_f (c1)
                   WITH tutti_z(c1) AS (SELECT max(name) FROM customers LIMIT 0) SELECT tutti.value_output(pg_catalog.max(tutti_f.c1)) AS value_output FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
                 then SELECT * FROM customers WHERE name = <rows 0>
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0
+                SELECT * FROM pg_temp.tutti_rows_0 customers WHERE name = (SELECT max(name) FROM pg_temp.tutti_rows_0 customers)
               or bring SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                 SELECT * FROM customers WHERE name = (SELECT max(name) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers)
         "#]],
@@ -518,6 +554,10 @@ fn parts() {
               SELECT ROW(NULL, "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                 or, after 0: SELECT ROW(NULL, "o"."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE "o"."customer_id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.id, upper(c.name) AS name, count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.customer_id = c.id GROUP BY c.id ORDER BY name
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "customer_id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT c.id, upper(c.name) AS name, count(*) FROM pg_temp.tutti_rows_0 c JOIN pg_temp.tutti_rows_1 o ON o.customer_id = c.id GROUP BY c.id ORDER BY name
         "#]],
     );
     check(
@@ -529,6 +569,10 @@ fn parts() {
               SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
                 or, after 0: SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) AND "o"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.name, sum(o.total) AS s FROM pg_catalog.unnest(<rows 0>::public.customers[]) c JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY c.name ORDER BY s
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id", "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT c.name, sum(o.total) AS s FROM pg_temp.tutti_rows_0 c JOIN pg_temp.tutti_rows_1 o ON o.id = c.id AND o.total > 3 GROUP BY c.name ORDER BY s
               or bring to its node SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
                 parts SELECT tutti_f.c1::pg_catalog.text, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT c.name, sum(o.total) FROM customers c JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY 1) AS tutti_f (c1, c2)
                 WITH tutti_z(c1, c2) AS (SELECT c.name, sum(o.total) FROM customers c JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3 GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS name, pg_catalog.sum(tutti_f.c2) AS s FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 1>)) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 2>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 ORDER BY s
@@ -545,6 +589,10 @@ fn parts() {
               SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
                 or, after 0: SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) AND "o"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT c.name, o.total FROM pg_catalog.unnest(<rows 0>::public.customers[]) c LEFT JOIN pg_catalog.unnest(<rows 1>::public.orders[]) o ON o.id = c.id AND o.total > 3
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id", "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT c.name, o.total FROM pg_temp.tutti_rows_0 c LEFT JOIN pg_temp.tutti_rows_1 o ON o.id = c.id AND o.total > 3
               or bring to its node SELECT ROW("o"."id", NULL, "o"."total", NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") WHERE (o.total > 3) from AllNodes
                 SELECT c.name, o.total FROM customers c LEFT JOIN pg_catalog.unnest(<rows 0>::public.orders[]) o ON o.id = c.id AND o.total > 3
         "#]],
@@ -557,6 +605,10 @@ fn parts() {
               SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                 or, after 0: SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") WHERE "o"."id" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_k)
               SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 1>::public.orders[]) o WHERE o.id = c.id) ORDER BY id
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+              or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                SELECT id FROM pg_temp.tutti_rows_0 c WHERE EXISTS (SELECT * FROM pg_temp.tutti_rows_1 o WHERE o.id = c.id) ORDER BY id
               or bring to its node SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM (SELECT * FROM "public"."orders") AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                 parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.current_setting('array_nulls') FROM (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id)) AS tutti_f (c1)
                 WITH tutti_z(c1) AS (SELECT id FROM customers c WHERE EXISTS (SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = c.id) LIMIT 0) SELECT tutti_f.c1 AS id FROM ROWS FROM (pg_catalog.unnest(<rows 1>::int[]) ) tutti_f(c1) ORDER BY id

@@ -231,6 +231,9 @@ fn cursors() {
               gather on One(Any) Read
                 SELECT ROW(NULL, "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
                 DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers
+                or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
+                  ANALYZE pg_temp.tutti_rows_0
+                  DECLARE c SCROLL CURSOR WITH HOLD FOR SELECT name FROM pg_temp.tutti_rows_0 customers
         "#]],
     );
     check(
