@@ -231,7 +231,7 @@ fn a_killed_gateway_leaves_no_entry_without_its_row() -> Result<()> {
             let writers: Vec<_> = (0..WRITERS)
                 .map(|_| scope.spawn(|| insert_until(&endpoint, &next, &stop)))
                 .collect();
-            thread::sleep(Duration::from_millis(150 + 60 * round));
+            thread::sleep(Duration::from_millis(700 + 200 * round));
             let killed = gateway.kill9();
             stop.store(true, Ordering::Relaxed);
             let told: Vec<Vec<i64>> =

@@ -235,8 +235,11 @@ BEGIN
             encode(sha256(convert_to(added, 'UTF8')), 'hex')), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can keep the entries of indexes';
     END IF;
-    SELECT u.columns, c.relname AS called, t.relname AS of_table, n.nspname AS in_schema INTO index
-        FROM tutti.unique_index u JOIN pg_class c ON c.oid = u.index JOIN pg_class t ON t.oid = u.relation
+    -- One that was rebuilt CONCURRENTLY is another, which forget_unique learns with the next change of the schema.
+    SELECT u.columns, coalesce(c.relname, (SELECT x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
+            WHERE i.indrelid = u.relation AND i.indisunique AND i.indkey::smallint[] = u.attnums LIMIT 1)) AS called,
+        t.relname AS of_table, n.nspname AS in_schema INTO index
+        FROM tutti.unique_index u LEFT JOIN pg_class c ON c.oid = u.index JOIN pg_class t ON t.oid = u.relation
         JOIN pg_namespace n ON n.oid = t.relnamespace WHERE u.number = kept;
     IF removed <> '{}' THEN
         EXECUTE format('WITH r AS MATERIALIZED (SELECT * FROM unnest($1::%1$s[])), d AS (DELETE FROM %1$s e USING r WHERE %2$s RETURNING 1)
