@@ -212,7 +212,7 @@ impl Stage {
             }
         };
         let is_cluster = !self.nodes.is_empty();
-        let sql = if is_cluster { step.placed(placement) } else { step.sql.clone() };
+        let sql = if is_cluster { step.placed(placement) } else { step.plain() };
         let answered = send(&mut sessions.subject, step, &sql, setting.protocol, &subject_in);
         let found = match answered {
             Ok(found) => found,
@@ -237,7 +237,7 @@ impl Stage {
             }
         }
         let expected =
-            send(&mut sessions.expected, step, &step.sql, setting.protocol, &expected_in)
+            send(&mut sessions.expected, step, &step.plain(), setting.protocol, &expected_in)
                 .with_context(|| format!("line {} on PostgreSQL", step.line))?;
         report.compared += 1;
         let rules = Rules {

@@ -97,6 +97,11 @@ impl Step {
         })
     }
 
+    /// The text for a plain server, where every unique index holds over all rows.
+    pub fn plain(&self) -> String {
+        self.sql.replace(" WITH (tutti.global_unique)", "")
+    }
+
     /// The text for a cluster: a CREATE TABLE gets its DISTRIBUTE BY clause.
     pub fn placed(&self, placement: &Placement) -> String {
         let Some(table) = created_table(&self.sql) else { return self.sql.clone() };

@@ -102,6 +102,7 @@ fn pgbench() -> Catalog {
             has_triggers: false,
             row_security: false,
             returned_by: None,
+            global_unique: Vec::new(),
         };
         (name.to_owned(), Arc::new(relation))
     };

@@ -202,6 +202,17 @@ pub struct Relation {
     /// It stands for the rows of a table that this one of [`crate::plan::Steps::before`] has returned, which are on no
     /// node; the placement is the table's, and says where its type is. Only while a statement is planned.
     pub returned_by: Option<usize>,
+    /// Its unique indexes that hold over all nodes although they do not contain the distribution key.
+    pub global_unique: Vec<GlobalUnique>,
+}
+
+/// A unique index whose entries are in a table of the gateway's own, spread by their values.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GlobalUnique {
+    /// What its entries are called by: the OID that the index got on node 1.
+    pub number: u32,
+    /// Its columns, as indexes in [`Relation::columns`].
+    pub columns: Vec<usize>,
 }
 
 impl Relation {
@@ -242,6 +253,8 @@ pub struct Catalog {
     pub is_spread: bool,
     /// Some table is replicated asynchronously.
     pub has_async: bool,
+    /// Some table has a [`GlobalUnique`] index.
+    pub has_global_unique: bool,
     /// Bucket maps by id.
     pub maps: BTreeMap<MapId, BucketMap>,
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,

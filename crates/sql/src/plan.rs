@@ -33,7 +33,7 @@ pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{
     AddedIndex, Computed, ConcurrentIndex, CreatedTable, Ddl, DdlNodes, Draws, DroppedIndex,
-    FilledView, IndexName, Lending, Unnamed,
+    FilledView, GlobalIndex, IndexName, Lending, Unnamed,
 };
 pub use session::{
     PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
@@ -76,6 +76,8 @@ pub struct Planned {
     pub written_out: Vec<(Option<u32>, u32)>,
     /// It reads rows of asynchronously replicated tables, which may be late: no SERIALIZABLE transaction may.
     pub may_be_late: bool,
+    /// It may change values of unique indexes that hold over all nodes: what has changed is asked for when it has run.
+    pub keeps_unique: bool,
 }
 
 /// Code on node 1 of which it is not known what it touches until it has run.
@@ -104,6 +106,7 @@ impl Planned {
             unseen: None,
             concerns: None,
             may_be_late: false,
+            keeps_unique: false,
             as_owner_of: Vec::new(),
             written_out: Vec::new(),
             unasked: false,
@@ -204,8 +207,8 @@ impl Planned {
     ///
     /// Of rows that may go to another node, whether they have gone is known when it has run.
     pub fn ties_nodes(&self) -> bool {
-        // Of code that is not seen, nothing is known in time.
-        self.unseen.is_some() || self.plan.ties_nodes()
+        // Of code that is not seen, nothing is known in time. Entries go with their rows.
+        self.unseen.is_some() || self.keeps_unique || self.plan.ties_nodes()
     }
 }
 

@@ -6,6 +6,7 @@
 //! Start reading at [`parse`].
 
 mod distribute;
+mod global_unique;
 pub(crate) mod grammar;
 mod password;
 mod syntax_error;
@@ -30,6 +31,8 @@ pub struct Statement {
     pub tree: pg_query::NodeEnum,
     /// The clause that was taken out.
     pub distribute_by: Option<DistributeBy>,
+    /// `WITH (tutti.global_unique)` was taken out.
+    pub global_unique: bool,
     /// Highest `$n` in it; 0 if none.
     pub parameter_count: u16,
 }
@@ -184,7 +187,7 @@ pub fn parse(text: &str) -> Result<Vec<Statement>, Refusal> {
 /// The statement that lies between two byte offsets of the client's text.
 fn statement(
     text: &str,
-    tree: pg_query::NodeEnum,
+    mut tree: pg_query::NodeEnum,
     start: usize,
     end: usize,
     clauses: &[Clause],
@@ -216,7 +219,10 @@ fn statement(
     if keeps_parameters_inside(&tree) {
         parameter_count = 0;
     }
-    Ok(Statement { text: trimmed.to_owned(), offset, tree, distribute_by, parameter_count })
+    let wish = global_unique::take_wish(&mut tree)?;
+    let global_unique = wish.as_ref().is_some_and(|(_, is_wanted)| *is_wanted);
+    let text = wish.map_or_else(|| trimmed.to_owned(), |(text, _)| text);
+    Ok(Statement { text, offset, tree, distribute_by, global_unique, parameter_count })
 }
 
 /// White space as PostgreSQL's scanner sees it (not Unicode's).

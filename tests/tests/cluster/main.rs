@@ -17,6 +17,7 @@ mod cost_of_a_cluster;
 mod deadlock;
 mod default_isolation;
 mod flights;
+mod global_unique;
 mod grown_code;
 mod privileges;
 mod processes;

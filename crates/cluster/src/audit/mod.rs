@@ -14,6 +14,7 @@ pub mod memory;
 mod moment;
 mod report;
 mod rows;
+mod unique;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -75,6 +76,7 @@ async fn look(
         ));
     }
     rows::check(config, &mut moment, &mut report, progress).await?;
+    unique::check(config, &mut moment, &mut report).await?;
     progress.tell(|| "definitions".to_owned());
     definitions::check(&mut moment, &mut report).await?;
     left::check(config, &mut moment, &mut report).await?;

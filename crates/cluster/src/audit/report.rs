@@ -66,6 +66,8 @@ pub enum Kind {
     DuplicateKeys,
     /// Rows of a home table elsewhere.
     HomeRows,
+    /// Entries of a unique index that holds over all nodes are not those that its rows have, or on another node.
+    Entries,
     /// Nodes have different definitions of what they share.
     Definition,
     /// Nodes know different placements, or one that cannot be.
@@ -150,6 +152,7 @@ impl fmt::Display for Kind {
             Self::StrayRows => "rows on the wrong node",
             Self::DuplicateKeys => "duplicate keys",
             Self::HomeRows => "rows of a home table elsewhere",
+            Self::Entries => "entries of a unique index",
             Self::Definition => "definitions differ",
             Self::Placement => "placements differ",
             Self::Map => "bucket map",

@@ -82,7 +82,9 @@ BEGIN
          WHERE k.conrelid = c.oid AND k.contype = 'p'),
         CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
             WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
-        CASE WHEN c.relrowsecurity THEN 't' ELSE 'f' END, NULL, NULL
+        CASE WHEN c.relrowsecurity THEN 't' ELSE 'f' END,
+        (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
+            FROM tutti.unique_index u WHERE u.relation = c.oid), NULL
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN tutti.placement p ON p.relation = c.oid
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
@@ -138,6 +140,7 @@ BEGIN
             t.tgtype & 3 = 3, t.tgqual::text, all_built_in, NULL
         FROM unnest(changed) AS o JOIN pg_trigger t ON t.tgrelid = o
         WHERE NOT t.tgisinternal AND t.tgenabled <> 'D'
+            AND NOT EXISTS (SELECT FROM pg_proc f WHERE f.oid = t.tgfoid AND f.pronamespace = 'tutti'::regnamespace)
         UNION ALL SELECT 'pg_rewrite'::regclass, r.oid, r.ev_class,
             CASE WHEN r.ev_type = '1' THEN 'view' ELSE 'rule' END, r.rulename,
             CASE r.ev_type WHEN '2' THEN 2 WHEN '3' THEN 1 WHEN '4' THEN 4 ELSE 0 END, false,
@@ -306,7 +309,24 @@ BEGIN
     JOIN pg_index i ON i.indrelid = p.relation
     JOIN pg_class x ON x.oid = i.indexrelid
     WHERE p.kind IN ('hash', 'round_robin', 'async', 'async_pending', 'async_ending') AND (i.indisunique OR i.indisexclusion)
+        AND NOT EXISTS (SELECT FROM tutti.unique_index u WHERE u.index = i.indexrelid)
     ORDER BY i.indrelid, x.relname;
+
+    -- Names that the gateway's own constraints have.
+    RETURN QUERY SELECT 'namesake', k.conname::text, k.conrelid::regclass::text, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL
+    FROM unnest(changed) AS s (oid) JOIN pg_constraint k ON k.conrelid = s.oid
+    WHERE k.conname LIKE 'tutti\_unique\_%'
+        AND NOT EXISTS (SELECT FROM tutti.unique_index u WHERE u.relation = k.conrelid
+            AND k.conname = ANY (ARRAY(SELECT concat('tutti_unique_', u.number, '_', f)::name FROM unnest('{i,u,d}'::text[]) AS f)));
+
+    -- Those that hold nevertheless, by entries of their own, and cannot any more.
+    RETURN QUERY SELECT 'global', x.relname::text, c.oid::regclass::text, q.problem, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL, NULL
+    FROM tutti.unique_index u JOIN unnest(changed) AS s (oid) ON s.oid = u.relation JOIN pg_class c ON c.oid = u.relation
+    JOIN pg_class x ON x.oid = u.index CROSS JOIN LATERAL (SELECT tutti.unique_problem(u) AS problem) AS q
+    WHERE q.problem IS NOT NULL
+    ORDER BY u.number;
 
     -- Foreign keys that concern a registered table: whether the keys of both sides are paired, and
     -- whether an action would change the referencing table's distribution key in place.

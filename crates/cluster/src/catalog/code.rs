@@ -147,6 +147,8 @@ const ATTACHED: &str = "WITH edge AS (
         (tgtype & 4) / 4 + (tgtype & 16) / 8 + (tgtype & 8) / 2 + (tgtype & 32) / 4,
         tgtype & 3 = 3
     FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D'
+        -- (Those that keep unique indexes are the gateway's own.)
+        AND NOT EXISTS (SELECT FROM pg_proc f WHERE f.oid = tgfoid AND f.pronamespace = 'tutti'::regnamespace)
     UNION ALL SELECT 'pg_rewrite'::regclass::oid, r.oid, r.ev_class, 0,
         CASE WHEN r.ev_type = '1' THEN 'view' ELSE 'rule' END, r.rulename,
         CASE r.ev_type WHEN '2' THEN 2 WHEN '3' THEN 1 WHEN '4' THEN 4 ELSE 0 END, false

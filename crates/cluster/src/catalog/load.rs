@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
-    BucketMap, Catalog, Column, Function, Identity, MapId, NodeId, Placement, Relation,
-    RelationKind, Stage,
+    BucketMap, Catalog, Column, Function, GlobalUnique, Identity, MapId, NodeId, Placement,
+    Relation, RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -134,7 +134,9 @@ fn relations(part: Extent) -> String {
      WHERE k.conrelid = c.oid AND k.contype = 'p'),
     CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
         WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
-    c.relrowsecurity
+    c.relrowsecurity,
+    (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
+     FROM tutti.unique_index u WHERE u.relation = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
 WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
@@ -510,6 +512,7 @@ impl Answers {
         for relation in relations.into_values() {
             catalog.is_spread |= relation.placement != Placement::Home;
             catalog.has_async |= matches!(relation.placement, Placement::Async { .. });
+            catalog.has_global_unique |= !relation.global_unique.is_empty();
             let schema = catalog.relations.entry(relation.schema.clone()).or_default();
             schema.insert(relation.name.clone(), relation);
         }
@@ -604,6 +607,11 @@ pub(super) fn read_relations(
             let position = columns.iter().position(|(found, _)| *found == attnum);
             primary_key.push(position.ok_or_else(|| answer.unreadable())?);
         }
+        let mut global_unique = Vec::new();
+        for index in answer.optional(row, 11).into_iter().flat_map(|all| all.split(' ')) {
+            let read = read_global_unique(index, &columns);
+            global_unique.push(read.ok_or_else(|| answer.unreadable())?);
+        }
         relations.insert(
             oid,
             Relation {
@@ -617,10 +625,22 @@ pub(super) fn read_relations(
                 has_triggers: false,
                 row_security: answer.boolean(row, 10)?,
                 returned_by: None,
+                global_unique,
             },
         );
     }
     Ok(relations)
+}
+
+/// Of `number:attnum,attnum`; `None` if it is not such a text.
+fn read_global_unique(text: &str, columns: &[(i16, Column)]) -> Option<GlobalUnique> {
+    let (number, attnums) = text.split_once(':')?;
+    let column = |attnum: &str| {
+        let attnum: i16 = attnum.parse().ok()?;
+        columns.iter().position(|(found, _)| *found == attnum)
+    };
+    let columns = attnums.split(',').map(column).collect::<Option<_>>()?;
+    Some(GlobalUnique { number: number.parse().ok()?, columns })
 }
 
 fn read_placement(

@@ -23,6 +23,7 @@ pub mod schema;
 pub mod seals;
 pub mod sequences;
 pub mod share;
+pub mod unique;
 mod upgrade;
 pub mod verify;
 

@@ -145,6 +145,8 @@ impl OwnChanges {
         let mut relations = catalog.relations.values().flat_map(HashMap::values);
         catalog.has_async =
             relations.clone().any(|relation| matches!(relation.placement, Placement::Async { .. }));
+        catalog.has_global_unique =
+            relations.clone().any(|relation| !relation.global_unique.is_empty());
         catalog.is_spread = relations.any(|relation| relation.placement != Placement::Home);
         catalog
     }

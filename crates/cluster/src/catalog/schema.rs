@@ -39,6 +39,9 @@ pub const SCHEMA_VERSION: u32 = 32;
 ///   needs may have other owners than the table (see [`share`](super::share));
 /// - `lend` and `take_back` require a seal, and `lend` the right to read the tables: they run as the owner, for a
 ///   table gets a child for as long as a materialized view is filled; rows are stored in it as the table's owner;
+/// - `make_unique`, `drain_unique` (by `begin_drain`) and `keep_unique` require a seal, and `make_unique` also the
+///   rights of the table's owner: they keep what no client may write, the entries of unique indexes that hold over all
+///   nodes; `forget_unique` drops those of indexes that are gone; `unique_entries` reads a table as the caller;
 /// - `serve` requires a seal, for it says which backends belong to which gateway;
 /// - `give_warrant` requires a seal: the next change of this node's schema is a gateway's (`guard.sql`);
 ///   `use_warrant`, `use_lone_warrant` and `end_warrants` revoke that;
@@ -344,6 +347,7 @@ COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables,
     include_str!("unseen.sql"),
     include_str!("lending.sql"),
     include_str!("moment.sql"),
+    include_str!("unique.sql"),
     include_str!("changes.sql"),
     "
 DO $tutti$
@@ -370,14 +374,14 @@ BEGIN
     END LOOP;
     FOR given IN SELECT c.oid::regclass::text AS name FROM pg_class c
         WHERE c.relnamespace = 'tutti'::regnamespace
-            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'declaration', 'change')
+            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'declaration', 'change', 'unique_index')
             AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)
     LOOP
         EXECUTE format('CREATE POLICY readable ON %s FOR SELECT USING (true)', given.name);
     END LOOP;
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
-    tutti.declaration, tutti.change, tutti.placements TO PUBLIC;
+    tutti.declaration, tutti.change, tutti.unique_index, tutti.placements TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.keep_rights, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
@@ -390,7 +394,8 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
-    tutti.use_lone_warrant, tutti.end_warrants, tutti.materialized_view, tutti.lend, tutti.take_back,
+    tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_unique, tutti.keep_unique,
+    tutti.unique_entries, tutti.forget_unique, tutti.unique_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
     tutti.unfinished, tutti.of_moment, tutti.is_of_moment TO PUBLIC;
 SELECT tutti.set_guard();
 UPDATE tutti.secret SET shape = 32;

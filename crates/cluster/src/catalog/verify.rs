@@ -42,12 +42,15 @@ pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     let told = query_past_drops(home, &sql.join("\n")).await?.into_iter().nth(1);
     let told = told.ok_or(GatewayError::Unreadable { node, what: "the schema's constraints" })?;
     let mut parts = RowsByKind::of(told);
-    let kinds = ["table", "unique", "key", "child", "number", "materialized"];
-    let results: [Rows; 6] = kinds.map(|kind| parts.take(&[kind]));
-    let [tables, unique, foreign_keys, children, numbers, materialized] = &results;
+    let kinds = ["table", "unique", "namesake", "global", "key", "child", "number", "materialized"];
+    let results: [Rows; 8] = kinds.map(|kind| parts.take(&[kind]));
+    let [tables, unique, namesakes, global, foreign_keys, children, numbers, materialized] =
+        &results;
     let answer = |what, rows| Answer { node, what, rows };
     let tables = read_tables(&answer("placements", tables))?;
     check_unique(&tables, &answer("unique indexes", unique))?;
+    check_namesakes(&answer("names of constraints", namesakes))?;
+    check_global_unique(&answer("unique indexes over all nodes", global))?;
     check_foreign_keys(&tables, &answer("foreign keys", foreign_keys))?;
     check_children(&tables, &answer("partitions", children))?;
     check_numbers(&answer("columns", numbers))?;
@@ -146,7 +149,15 @@ fn check_unique(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError
                          different nodes, where no node can check the constraint.",
                         table.name
                     ),
-                    format!("Include \"{key}\" in the {what}, or make the table REPLICATED."),
+                    match what {
+                        "unique constraint" => format!(
+                            "Include \"{key}\" in the {what}, make the table REPLICATED, or have the values kept in \
+                             a table of their own: CREATE UNIQUE INDEX … WITH (tutti.global_unique)."
+                        ),
+                        _ => format!(
+                            "Include \"{key}\" in the {what}, or make the table REPLICATED."
+                        ),
+                    },
                 )
             }
             _ => (
@@ -164,6 +175,35 @@ fn check_unique(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError
         return Err(Refusal::unsupported(message, detail, hint).into());
     }
     Ok(())
+}
+
+/// SET CONSTRAINTS means all constraints of a name, and the gateway says it of its own.
+fn check_namesakes(answer: &Answer<'_>) -> Result<(), GatewayError> {
+    if answer.is_empty() {
+        return Ok(());
+    }
+    let (name, table) = (answer.text(0, 0)?, answer.text(0, 1)?);
+    let message = format!("constraint \"{name}\" of {table} has a name that is reserved");
+    Err(Refusal::postgres("42939", message)
+        .with_detail("Constraints of such names keep indexes that are unique over all nodes.")
+        .with_hint("Call it otherwise.")
+        .into())
+}
+
+/// Those that are kept by entries of their own, and what would keep them no more.
+fn check_global_unique(answer: &Answer<'_>) -> Result<(), GatewayError> {
+    if answer.is_empty() {
+        return Ok(());
+    }
+    let (index, table) = (answer.text(0, 0)?, answer.text(0, 1)?);
+    Err(Refusal::unsupported(
+        format!("index \"{index}\" of {table} would not be unique over all nodes any more"),
+        answer.text(0, 2)?,
+        format!(
+            "DROP INDEX {index} first, and make it again WITH (tutti.global_unique), in one transaction."
+        ),
+    )
+    .into())
 }
 
 fn check_foreign_keys(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError> {

@@ -303,6 +303,13 @@ impl Executor<'_> {
                 _ if row.text(0, 4) == Some("t") => None,
                 (_, _, Some("home")) if home_by_default => None,
                 (Some(schema), Some(index), Some(kind)) => {
+                    if self.is_global_unique(name).await? {
+                        return Err(Failure::unsupported(
+                            format!("index {index} cannot be dropped CONCURRENTLY"),
+                            "It is unique over all nodes: what keeps it is dropped with it, in one transaction.",
+                            "Leave CONCURRENTLY out.",
+                        ));
+                    }
                     if kind.starts_with("async") {
                         return Err(Failure::unsupported(
                             format!(
@@ -333,6 +340,19 @@ impl Executor<'_> {
         // Who was making it meanwhile may have gone on from node 1 to the others.
         self.drop_on_others(&index).await?;
         Ok(done)
+    }
+
+    /// Whether an index that is there holds over all nodes by entries of its own.
+    async fn is_global_unique(&mut self, name: &str) -> Result<bool, Failure> {
+        if !self.tx.catalog.has_global_unique {
+            return Ok(false);
+        }
+        let sql = format!(
+            "SELECT FROM tutti.unique_index u WHERE u.index OPERATOR(pg_catalog.=) pg_catalog.to_regclass({})::pg_catalog.oid",
+            quote_literal(name)
+        );
+        let rows = self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        Ok(rows.first().is_some_and(|rows| !rows.rows.is_empty()))
     }
 
     async fn drop_on_others(&mut self, index: &str) -> Result<(), Failure> {

@@ -65,6 +65,9 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        if ddl.global_unique.is_some() {
+            self.need_all_rows()?;
+        }
         let done = self.change_schema(ddl, text, call).await?;
         if let Some(rows) = &ddl.rows {
             self.copy_tables_of(rows).await?;
@@ -438,12 +441,19 @@ impl Executor<'_> {
         self.tx.transaction.changes_more |= !ddl.of_relations;
         self.tx.transaction.changes_elsewhere = true;
         self.register_created(ddl).await?;
+        if let Some(index) = &ddl.global_unique {
+            self.make_global_unique(index, others).await?;
+        }
         let forget = match (ddl.may_drop, ddl.of_relations) {
             (false, _) => "",
             (true, true) => "SELECT tutti.forget_changed();",
             (true, false) => "SELECT tutti.forget_dropped();",
         };
-        let note = format!("{forget} SELECT tutti.note_change(); {END_WARRANT}");
+        let forget_unique = match self.tx.catalog.has_global_unique {
+            true => "SELECT tutti.forget_unique();",
+            false => "",
+        };
+        let note = format!("{forget} {forget_unique} SELECT tutti.note_change(); {END_WARRANT}");
         if ddl.of_relations {
             self.on_each_of(&[&[NodeId::HOME], others].concat(), &note).await?;
         } else {

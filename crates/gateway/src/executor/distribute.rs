@@ -208,6 +208,13 @@ impl Executor<'_> {
             let message = format!("table \"{}\" was changed meanwhile", relation.name);
             return Err(Failure::error(sqlstate::SERIALIZATION_FAILURE, message));
         }
+        if !relation.global_unique.is_empty() {
+            return Err(Failure::unsupported(
+                format!("cannot redistribute \"{}\"", relation.name),
+                "It has an index that is unique over all nodes, whose entries know its rows by their distribution key.",
+                "DROP INDEX first, and make it again WITH (tutti.global_unique) when the table is distributed BY HASH.",
+            ));
+        }
         let (catalog, registry) = (self.tx.catalog.clone(), self.tx.registry.clone());
         let home = self.tx.link(NodeId::HOME).await?.connection();
         Ok(Redistribution::plan(home, &catalog, relation, wanted, &registry.cluster.seals).await?)

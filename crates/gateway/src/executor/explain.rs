@@ -9,7 +9,7 @@ use tutti_sql::plan::{
     Access, Collect, CollectFrom, DataPlan, Explain, Gather, Plan, Planned, PreparedCommand,
     SessionPlan, Setting, TuttiCall,
 };
-use tutti_sql::planner::explain_lines;
+use tutti_sql::planner::{explain_lines, unique_line};
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 
 use crate::client::failure::Failure;
@@ -82,7 +82,7 @@ impl Executor<'_> {
                 }
                 (node, _) => {
                     let node = node.unwrap_or(NodeId::HOME);
-                    self.explain_one(node, *access, &of.why, text, call).await
+                    self.explain_one(node, *access, of, text, call).await
                 }
             };
         }
@@ -94,12 +94,13 @@ impl Executor<'_> {
         &mut self,
         node: NodeId,
         access: Access,
-        why: &str,
+        of: &Planned,
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
         let mut lines = self.ask_explain(node, access, text, call).await?;
-        lines.push(format!("Tutti: runs on node {node}: {why}"));
+        lines.push(format!("Tutti: runs on node {node}: {}", of.why));
+        lines.extend(unique_line(of).map(|line| format!("  {line}")));
         self.put_plan(lines, call)
     }
 

@@ -22,6 +22,7 @@ mod explain;
 mod fan_out;
 mod filled;
 mod gather;
+mod global_unique;
 mod insert;
 pub(crate) mod lag;
 mod lending;
@@ -73,6 +74,8 @@ pub(crate) struct Begun<'t> {
     has_own_snapshot: bool,
     /// What it runs on node 1 is accounted for.
     unseen: Option<Unseen>,
+    /// What it changes of unique indexes that hold over all nodes is brought to their entries.
+    keeps_unique: bool,
 }
 
 impl Executor<'_> {
@@ -138,6 +141,11 @@ impl Executor<'_> {
                 self.tx.transaction.at_one_moment = planned.relations().cloned();
             }
         }
+        let keeps_unique = planned.keeps_unique;
+        if keeps_unique {
+            // What it has changed is brought to other nodes before it counts.
+            self.need_transaction();
+        }
         let unseen = planned.unseen.as_deref().cloned();
         let unseen = unseen.or_else(|| self.left_unseen(&planned.plan));
         let unseen = unseen.filter(|_| !self.tx.catalog.is_solo());
@@ -145,7 +153,8 @@ impl Executor<'_> {
             self.tx.refuse_moved_for_code()?;
             self.begin_accounting(unseen, &planned.plan, &sent, call);
         }
-        Ok(Begun { sent, has_own_snapshot, unseen })
+        self.tx.transaction.changing_unique += usize::from(keeps_unique);
+        Ok(Begun { sent, has_own_snapshot, unseen, keeps_unique })
     }
 
     /// A plan that brings rows of several snapshots together would show transactions of others in part.
@@ -171,7 +180,7 @@ impl Executor<'_> {
         text: &str,
         ran: Result<Done, Failure>,
     ) -> Result<Done, Failure> {
-        let Begun { sent, has_own_snapshot, unseen } = begun;
+        let Begun { sent, has_own_snapshot, unseen, keeps_unique } = begun;
         let done = match unseen {
             Some(unseen) => self.end_accounting(&unseen, planned, ran).await,
             None => ran,
@@ -181,6 +190,17 @@ impl Executor<'_> {
             Cow::Owned(sent) => failure.map_position(|at| position_in(text, sent, planned, at)),
         });
         self.tx.takes_snapshot = true;
+        if keeps_unique {
+            let changing = self.tx.transaction.changing_unique.saturating_sub(1);
+            self.tx.transaction.changing_unique = changing;
+            // A statement within another has been part of it.
+            if changing == 0
+                && done.is_ok()
+                && let Err(failure) = self.keep_unique().await
+            {
+                done = Err(failure);
+            }
+        }
         if !self.tx.transaction.is_open() {
             // It has committed by itself.
             self.tx.transaction.note_ties(false);
@@ -317,6 +337,7 @@ impl Executor<'_> {
     fn tells_at_once(&self, call: &Call) -> bool {
         (self.tx.transaction.mode != Mode::Implicit || call.is_extended())
             && self.tx.accounting.is_none()
+            && self.tx.transaction.changing_unique == 0
             && !self.tx.is_part
     }
 

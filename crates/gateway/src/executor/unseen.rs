@@ -291,6 +291,7 @@ impl Executor<'_> {
                 names_role: None,
                 computed: None,
                 fills: None,
+                global_unique: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }

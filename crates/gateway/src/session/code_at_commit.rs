@@ -46,6 +46,10 @@ const MAY_RUN_CODE: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_cursors AS 
         AND c.creation_time OPERATOR(pg_catalog.>=) pg_catalog.transaction_timestamp())
     OR EXISTS (SELECT FROM pg_catalog.pg_locks AS l
         JOIN pg_catalog.pg_trigger AS t ON t.tgrelid OPERATOR(pg_catalog.=) l.relation AND t.tgdeferrable
+        -- (Not those that keep unique indexes, which have nothing to do then.)
+        JOIN pg_catalog.pg_proc AS f ON f.oid OPERATOR(pg_catalog.=) t.tgfoid
+            AND f.pronamespace OPERATOR(pg_catalog.<>) (SELECT n.oid FROM pg_catalog.pg_namespace AS n
+                WHERE n.nspname OPERATOR(pg_catalog.=) 'tutti')
         JOIN pg_catalog.pg_constraint AS k ON k.oid OPERATOR(pg_catalog.=) t.tgconstraint
         WHERE l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()
             AND l.locktype OPERATOR(pg_catalog.=) 'relation'

@@ -348,6 +348,7 @@ impl Session {
             || !execution.has_formats_for_values()
             || planned.residue != Residue::default()
             || planned.unseen.is_some()
+            || planned.keeps_unique
             || !planned.session_names.is_empty()
         {
             return None;

@@ -277,7 +277,10 @@ impl Session {
                     &*without_tree
                 }
             };
-            if whole && self.is_seen_whole(&planned) {
+            // One of which something was taken out is not what the client wrote.
+            let is_as_written =
+                || text.get(offset..).is_some_and(|written| written.starts_with(sql));
+            if whole && self.is_seen_whole(&planned) && is_as_written() {
                 offset = 0;
                 return self.run_planned(&planned, text, several, last).await;
             }

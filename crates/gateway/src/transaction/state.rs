@@ -268,6 +268,9 @@ pub struct Transaction {
     pub unseen_ran: Option<Box<Unseen>>,
     /// Such code may be left for the end of the transaction: deferred triggers.
     pub defers_unseen: bool,
+    /// How many statements are running, one within another, that may change values of unique indexes that hold over all
+    /// nodes: their entries are kept when the outermost has run.
+    pub changing_unique: usize,
     /// What its statements call may run when it ends, and what that meant.
     pub(crate) late_calls: Option<LateCalls>,
     /// It has changed what new sessions begin with.

@@ -78,6 +78,8 @@ pub struct NodeConnection {
     /// Of the answer to the last query of our own.
     notices: Vec<Frame>,
     notices_bytes: usize,
+    /// See [`Self::keep_notices_up_to`].
+    notices_bytes_max: usize,
     /// Of the last ReadyForQuery.
     status: u8,
     /// When the transaction that it is in began, if it was asked.
@@ -158,6 +160,7 @@ impl NodeConnection {
             notifications: Vec::new(),
             notices: Vec::new(),
             notices_bytes: 0,
+            notices_bytes_max: NOTICES_BYTES_MAX,
             status: b'I',
             moment: None,
             misreading: None,
@@ -269,17 +272,24 @@ impl NodeConnection {
         std::mem::take(&mut self.notices)
     }
 
+    /// For answers that are notices: these are kept up to so many bytes; `None`: no more than what clients are told of
+    /// otherwise.
+    pub fn keep_notices_up_to(&mut self, bytes_max: Option<usize>) {
+        self.notices_bytes_max = bytes_max.unwrap_or(NOTICES_BYTES_MAX);
+    }
+
     /// Keeps a notice for the caller to take. Beyond a limit the rest is dropped, and a notice says
     /// so.
     fn keep_notice(&mut self, frame: Frame) -> Result<(), WireError> {
         let before = self.notices_bytes;
+        let bytes_max = self.notices_bytes_max;
         self.notices_bytes = before.saturating_add(frame.as_bytes().len());
-        if self.notices_bytes <= NOTICES_BYTES_MAX {
+        if self.notices_bytes <= bytes_max {
             self.notices.push(told_notice(frame)?);
-        } else if before <= NOTICES_BYTES_MAX {
+        } else if before <= bytes_max {
             let mut out = BytesMut::new();
             ErrorFields::with_severity("WARNING", "01000", "further notices are not passed on")
-                .with(b'D', format!("A commit's are kept up to {} MiB.", NOTICES_BYTES_MAX >> 20))
+                .with(b'D', format!("A commit's are kept up to {} MiB.", bytes_max >> 20))
                 .put(&mut out, b'N');
             self.notices.extend(take_frame(&mut out)?);
         }

@@ -215,6 +215,7 @@ impl World {
                 has_triggers: false,
                 row_security: false,
                 returned_by: None,
+                global_unique: Vec::new(),
             };
             (name.to_owned(), Arc::new(relation))
         };

@@ -33,6 +33,21 @@ pub struct Ddl {
     pub computed: Option<Box<Computed>>,
     /// It fills a materialized view, which node 1 does, from rows that may be on several nodes.
     pub fills: Option<Box<FilledView>>,
+    /// The unique index that it makes is to hold over all nodes by entries of its own.
+    pub global_unique: Option<Box<GlobalIndex>>,
+}
+
+/// Such an index, as it is called.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GlobalIndex {
+    /// Its table, by its OID on node 1.
+    pub table: u32,
+    /// The schema, its table's.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Its first column, by the position in the table's columns.
+    pub first: usize,
 }
 
 /// A materialized view that a statement fills.

@@ -27,6 +27,7 @@ pub use materialized_view::lending_of;
 pub(super) use refused::refuse_cast;
 
 use super::context::Context;
+use super::global_unique;
 use crate::plan::{Ddl, Plan, Planned, SchemaPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -51,6 +52,12 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     if let Some(refusal) = refused::always(tree, context) {
         return Err(refusal);
     }
+    let global_unique = match tree {
+        NodeEnum::IndexStmt(index) if statement.global_unique => {
+            global_unique::wanted(index, context)?
+        }
+        _ => None,
+    };
     match tree {
         NodeEnum::DropStmt(drop) if drop.concurrent => return Ok(concurrently::plan_drop(drop)),
         NodeEnum::IndexStmt(index) if index.concurrent && matches!(is_temporary, Ok(false)) => {
@@ -80,6 +87,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             may_drop: may_drop(tree),
             touches_sequences: touches_sequences(tree),
             names_role: names_role(tree),
+            global_unique,
             ..Ddl::default()
         })),
     }?;

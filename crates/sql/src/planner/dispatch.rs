@@ -16,8 +16,8 @@ use super::known_views::Known;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    carried, computed_first, copy, ddl, dml, insert, modifying_steps, own_schema, query, residue,
-    row_security, session_names, solo, unseen, utility,
+    carried, computed_first, copy, ddl, dml, global_unique, insert, modifying_steps, own_schema,
+    query, residue, row_security, session_names, solo, unseen, utility,
 };
 use crate::closure::Reach;
 use crate::plan::{
@@ -63,6 +63,7 @@ fn plan_with_reach(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<(Planned, Reach), Refusal> {
+    global_unique::refuse_conflicts(&statement.tree, context)?;
     let reach = unseen::of_statement(statement, context);
     let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
     let views = Known::default();
@@ -83,6 +84,7 @@ fn plan_with_reach(
     planned.in_moments = context.collects_replicated;
     planned.session_names = session_names::session_names(statement);
     row_security::note_views(&mut planned, &statement.tree, context);
+    global_unique::note(&mut planned, &statement.tree, context);
     if context.catalog.is_solo() {
         planned.unasked = reach.commits.is_some();
         // What a view calls, say, may write.

@@ -15,12 +15,21 @@ const BY_THE_SESSION: &str = "Tutti: answered by the gateway's session";
 pub fn explain_lines(planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
     describe(&planned.plan, &mut lines);
+    lines.extend(unique_line(planned).map(|line| format!("  {line}")));
     lines.push(format!("  Why: {}", planned.why));
     if let Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) = &planned.plan {
         lines.push("  If the values land on several nodes:".to_owned());
         lines.extend(explain_lines(otherwise).into_iter().map(|line| format!("    {line}")));
     }
     lines
+}
+
+/// What a statement costs beyond its own work for unique indexes that hold over all nodes.
+pub fn unique_line(planned: &Planned) -> Option<&'static str> {
+    planned.keeps_unique.then_some(
+        "Then, in the same transaction: each node that was written is asked which values of globally unique indexes \
+         have changed, and each node of such a value changes its entry (two more round trips or more; a commit of several nodes)",
+    )
 }
 
 fn describe(plan: &Plan, lines: &mut Vec<String>) {

@@ -62,6 +62,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         has_triggers: false,
         row_security: false,
         returned_by: None,
+        global_unique: Vec::new(),
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
         kind: RelationKind::View { definition: definition.to_owned() },
@@ -132,6 +133,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             has_triggers: true,
             row_security: false,
             returned_by: None,
+            global_unique: Vec::new(),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),

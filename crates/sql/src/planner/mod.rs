@@ -32,6 +32,7 @@ mod function_use;
 mod functions;
 mod gaps;
 mod gather;
+mod global_unique;
 mod holes;
 mod in_tables;
 mod insert;
@@ -84,7 +85,7 @@ pub use current_time::names_current_time;
 pub use ddl::{index_name, leaves_index_unnamed, lending_of};
 pub use dependencies::{ReadByCode, read_by_code, relations_of, shows_other_nodes};
 pub use dispatch::{plan, plan_by_itself};
-pub use explain::explain_lines;
+pub use explain::{explain_lines, unique_line};
 pub use gather::is_read_alike;
 pub use unseen::{
     check_event_triggers, check_policies, fires_event_triggers, gathers, gathers_to_write,

@@ -125,6 +125,7 @@ const PAGE: [Section; 8] = [
             "ALTER TABLE orders ADD COLUMN seen timestamptz DEFAULT now()",
             "CREATE INDEX ON orders (placed)",
             "CREATE INDEX CONCURRENTLY orders_placed ON orders (placed)",
+            "CREATE UNIQUE INDEX customers_name ON customers (name) WITH (tutti.global_unique)",
             "CREATE TABLE sums DISTRIBUTE BY HASH (customer_id) AS SELECT customer_id, sum(total) FROM orders GROUP BY 1",
             "TRUNCATE orders",
             "VACUUM orders",

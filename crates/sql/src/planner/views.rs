@@ -452,6 +452,7 @@ mod tests {
                 has_triggers: false,
                 row_security: false,
                 returned_by: None,
+                global_unique: Vec::new(),
             };
             public.insert(view.name.clone(), Arc::new(view));
         }

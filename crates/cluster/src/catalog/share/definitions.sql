@@ -1216,6 +1216,9 @@ BEGIN
                 WHERE n.classid = 'pg_proc'::regclass AND p.oid = n.objid
             ) further
             WHERE further.objid >= 16384
+                -- (What keeps unique indexes over all nodes is made on each by the gateway.)
+                AND NOT (further.classid = 'pg_proc'::regclass AND EXISTS (SELECT FROM pg_proc f
+                    WHERE f.oid = further.objid AND f.pronamespace = 'tutti'::regnamespace))
         )
         SELECT DISTINCT n.classid, n.objid, c.relkind, t.typtype, t.typrelid, p.prokind
         FROM need n

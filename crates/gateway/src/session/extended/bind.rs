@@ -53,6 +53,7 @@ impl Session {
         while let Plan::Data(DataPlan::One { node, access, otherwise }) = &planned.plan
             && planned.session_names.is_empty()
             && (planned.unseen.is_none() || self.tx.catalog.is_solo())
+            && !planned.keeps_unique
         {
             if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;

@@ -79,8 +79,14 @@ pub fn plan_shape(
         }
         let text = statement.text.clone();
         let (distribute_by, parameter_count) = (None, 0);
-        let blind =
-            Statement { text, offset: statement.offset, tree, distribute_by, parameter_count };
+        let blind = Statement {
+            text,
+            offset: statement.offset,
+            tree,
+            distribute_by,
+            global_unique: false,
+            parameter_count,
+        };
         match plan(&blind, context) {
             Ok(planned) if holds_no_text(&planned.plan) => Ok(Arc::new(planned)),
             _ => Err(Unfit::Shape),
@@ -143,6 +149,7 @@ impl ShapePlan {
                     one_moment: false,
                     in_moments: self.together.in_moments,
                     may_be_late: self.together.may_be_late,
+                    keeps_unique: self.together.keeps_unique,
                     as_owner_of: Vec::new(),
                     written_out: Vec::new(),
                 }))
@@ -172,6 +179,7 @@ impl ShapePlan {
             residue,
             session_names,
             unseen,
+            keeps_unique: false,
             ..
         } = &*self.together
         else {
@@ -252,6 +260,7 @@ pub fn are_alike(one: &Planned, other: &Planned) -> bool {
         && one.residue == other.residue
         && one.session_names == other.session_names
         && one.unseen == other.unseen
+        && one.keeps_unique == other.keeps_unique
 }
 
 fn without_pins(plan: &Plan) -> Plan {
