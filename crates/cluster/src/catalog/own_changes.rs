@@ -145,7 +145,8 @@ impl OwnChanges {
         let mut relations = catalog.relations.values().flat_map(HashMap::values);
         catalog.has_async =
             relations.clone().any(|relation| matches!(relation.placement, Placement::Async { .. }));
-        catalog.is_spread = relations.any(|relation| relation.placement != Placement::Home);
+        catalog.is_spread = relations
+            .any(|relation| relation.placement != Placement::Home && !relation.is_cluster_view());
         catalog
     }
 }

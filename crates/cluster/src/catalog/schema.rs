@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 31;
+pub const SCHEMA_VERSION: u32 = 32;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -45,6 +45,7 @@ pub const SCHEMA_VERSION: u32 = 31;
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and calling
 ///   them without need changes nothing that is relied on.
 ///
+/// - `statements`, and the views that show what a node says of itself, read as who asks;
 /// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction only
 ///   what it has done itself;
 /// - `declare` requires a seal and the rights of the function's owner, `end_declaration` a seal.
@@ -60,7 +61,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 31) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 32) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -344,6 +345,7 @@ COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables,
     include_str!("unseen.sql"),
     include_str!("lending.sql"),
     include_str!("changes.sql"),
+    include_str!("cluster_views.sql"),
     "
 DO $tutti$
 DECLARE
@@ -376,7 +378,8 @@ BEGIN
     END LOOP;
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
-    tutti.declaration, tutti.change, tutti.placements TO PUBLIC;
+    tutti.declaration, tutti.change, tutti.placements, tutti.this_node, tutti.stat_activity, tutti.locks,
+    tutti.stat_user_tables, tutti.stat_user_indexes, tutti.stats, tutti.table_sizes, tutti.stat_statements TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.keep_rights, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
@@ -389,9 +392,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
-    tutti.use_lone_warrant, tutti.end_warrants, tutti.materialized_view, tutti.lend, tutti.take_back TO PUBLIC;
+    tutti.use_lone_warrant, tutti.end_warrants, tutti.materialized_view, tutti.lend, tutti.take_back, tutti.statements TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 31;
+UPDATE tutti.secret SET shape = 32;
 "
 );
 
@@ -460,7 +463,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (31, "85ea040927c911ce".to_owned()),
+            (32, "221e549b612766da".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }
