@@ -5,7 +5,9 @@
 //! Never: looks into a client's row.
 //! Start reading at [`Executor::collect`].
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tutti_sql::catalog::{MapId, NodeId};
@@ -14,6 +16,7 @@ use tutti_sql::plan::{Access, Collect, CollectFrom};
 
 use super::array_literal::ArrayText;
 use super::estimate::{Sizes, sizes};
+use super::exchanges::Came;
 use super::fan_out::{Answers, SnapshotNeed, read_rows};
 use super::filled::{Times, fill_template, fill_template_with};
 use crate::client::failure::Failure;
@@ -61,9 +64,12 @@ impl Collected {
 pub(super) type Round = Vec<(usize, Option<usize>)>;
 
 /// A table's rows as they come in.
+#[derive(Default)]
 struct Incoming {
     same: ArrayText,
     of_node: BTreeMap<NodeId, ArrayText>,
+    rows: u64,
+    bytes: usize,
 }
 
 impl Executor<'_> {
@@ -79,7 +85,10 @@ impl Executor<'_> {
             && let Some(first) = collect.locks.as_ref().and_then(|locks| locks.first.as_ref())
             && (!first.is_all || first.by_key.is_some())
         {
-            return Ok(vec![Collected::Same(self.lock_first(collect, first, times, call).await?)]);
+            let begun = Instant::now();
+            let rows = self.lock_first(collect, first, times, call).await?;
+            self.note_locked(&collect.relation.name, rows.len(), begun.elapsed());
+            return Ok(vec![Collected::Same(rows)]);
         }
         let mut collected = BTreeMap::new();
         for round in self.rounds_of(collects, expected, call).await? {
@@ -126,6 +135,7 @@ impl Executor<'_> {
         times: &Times,
         call: &Call,
     ) -> Result<(), Failure> {
+        let begun = Instant::now();
         let locks = collects.iter().any(|collect| collect.locks.is_some());
         let access = if locks { Access::Write } else { Access::Read };
         let mut wanted: BTreeMap<NodeId, Vec<(usize, Option<usize>)>> = BTreeMap::new();
@@ -174,21 +184,19 @@ impl Executor<'_> {
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
         let (mut gathered, bytes_max) = (0, self.travelling_bytes_max());
+        let carrying = match carried.values().any(|rows| !rows.is_empty()) {
+            true => Cow::Owned(call.carrying(Rows::OfNode(carried), bytes_max)?),
+            false => Cow::Borrowed(call),
+        };
         if !texts.is_empty() {
-            let carries = carried.values().any(|rows| !rows.is_empty());
-            let carrying = match carries {
-                true => &call.carrying(Rows::OfNode(carried), bytes_max)?,
-                false => call,
-            };
             let by = IssuedBy::Gateway;
-            self.send_to_many(&texts, access, SnapshotNeed::Rows, by, carrying).await?;
+            self.send_to_many(&texts, access, SnapshotNeed::Rows, by, &carrying).await?;
         }
         let mut incoming: BTreeMap<usize, Incoming> = BTreeMap::new();
         for (index, _) in round {
-            let none = Incoming { same: ArrayText::default(), of_node: BTreeMap::new() };
-            incoming.insert(*index, none);
+            incoming.insert(*index, Incoming::default());
         }
-        let nodes: Vec<_> = wanted.into_keys().collect();
+        let nodes: Vec<_> = wanted.keys().copied().collect();
         let mut awaited = Answers::of(&nodes);
         let catalog = self.tx.catalog.clone();
         let node_of = |map: MapId, bucket: Option<&Bytes>| {
@@ -216,7 +224,10 @@ impl Executor<'_> {
                         incoming.of_node.entry(node).or_default()
                     }
                 };
-                gathered += array.push_composite(composite);
+                let bytes = array.push_composite(composite);
+                gathered += bytes;
+                incoming.rows += 1;
+                incoming.bytes += bytes;
                 if bytes_max < gathered {
                     return Err(too_large(bytes_max));
                 }
@@ -227,7 +238,12 @@ impl Executor<'_> {
             }
         }
         awaited.end()?;
-        for (index, Incoming { same, of_node }) in incoming {
+        if self.exchanges.is_some() && !texts.is_empty() {
+            let of = |index: &usize| incoming.get(index).map_or((0, 0), |of| (of.rows, of.bytes));
+            let came = Came { collects, round, wanted: &wanted, elapsed: begun.elapsed() };
+            self.note_round(&came, of, &texts, access, &carrying).await?;
+        }
+        for (index, Incoming { same, of_node, .. }) in incoming {
             let rows = match collects[index].route {
                 None => Collected::Same(same.into_bytes()),
                 Some(_) => {

@@ -3,6 +3,9 @@
 //! Owns: passing collected rows to the final statement, as parameters.
 //! Never: looks into a client's row; of what nodes have aggregated it reads the types, for only some may travel.
 
+use std::borrow::Cow;
+use std::time::Instant;
+
 use bytes::Bytes;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Brought, Collect, Gather, Indexed, Partial, Piece, RunOn, Template};
@@ -14,6 +17,7 @@ use super::collect::Collected;
 use super::estimate::{Sizes, Way};
 use super::fan_out::{Answers, SnapshotNeed, read_rows};
 use super::filled::{Times, fill_template, of_node};
+use super::plan_tree::Measured;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, IssuedBy, Rows, too_large};
@@ -24,7 +28,7 @@ const TABLES_BYTES_MIN: usize = 64 << 10;
 const ROWS_SETTING: &str = "tutti.rows_";
 
 /// A statement with the call that has the rows it needs.
-enum Filled {
+pub(super) enum Filled {
     /// Every node runs it, and answers are concatenated.
     OnEach(String, Call),
     /// The same with a text for each node.
@@ -91,7 +95,11 @@ impl Executor<'_> {
     }
 
     /// Brings together what the way that is taken asks for.
-    async fn fill_way(&mut self, gather: &Gather, call: &Call) -> Result<Filled, Failure> {
+    pub(super) async fn fill_way(
+        &mut self,
+        gather: &Gather,
+        call: &Call,
+    ) -> Result<Filled, Failure> {
         let way = match &gather.partial {
             Some(_) => Way::gathering(),
             None => self.least_moving(gather, call).await?,
@@ -251,14 +259,22 @@ impl Executor<'_> {
         let bytes_max = self.travelling_bytes_max();
         let select = fill_template(&partial.select, call, &times);
         let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
-        let said = match brought {
-            0 => self.internal_rows_of_each(&texts, Access::Read, call).await?,
+        let asking = match brought {
+            0 => Cow::Borrowed(call),
             _ => {
                 let rows = self.collect(&partial.collects, sizes, &times, call).await?;
-                let call = call.carrying(self.rows_of(&rows), bytes_max)?;
-                self.internal_rows_of_each(&texts, Access::Read, &call).await?
+                Cow::Owned(call.carrying(self.rows_of(&rows), bytes_max)?)
             }
         };
+        let begun = Instant::now();
+        let said = self.internal_rows_of_each(&texts, Access::Read, &asking).await?;
+        if self.exchanges.is_some() {
+            let bytes = said.iter().flatten().flatten().flatten().map(|value| value.len() as u64);
+            let rows = said.iter().map(|rows| rows.len() as u64);
+            let (rows, bytes) = (Some(rows.sum()), Some(bytes.sum()));
+            let measured = Measured { rows, bytes, elapsed: begun.elapsed() };
+            self.note_parts(measured, &texts, &asking).await?;
+        }
         if said.iter().all(Vec::is_empty) && !partial.are_plain {
             // Nothing says of which types they would be.
             return Ok(None);
