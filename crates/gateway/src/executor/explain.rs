@@ -28,7 +28,7 @@ use super::filled::{fill_template, of_node};
 use super::gather::Filled;
 use super::plan_document::{document, written};
 use super::plan_tree::{
-    Exchange, Exchanges, Measured, NodePlan, Said, Step, Wanted, milliseconds, nodes_in_words,
+    Branch, Exchange, Exchanges, Measured, NodePlan, Said, Wanted, milliseconds, nodes_in_words,
 };
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -133,21 +133,21 @@ impl Executor<'_> {
             ));
         }
         let begun = Instant::now();
-        let step = match explain.analyze {
+        let branch = match explain.analyze {
             true => self.run_explained(of, &explain.statement, explain, call).await,
             false => self.foresee(of, &explain.statement, explain, call).await,
         };
         // It would count in another text than the client's.
-        let step = step.map_err(Failure::without_position)?;
+        let branch = branch.map_err(Failure::without_position)?;
         let wanted = Wanted { verbose: explain.verbose, times: explain.timing };
         let total = (explain.analyze && explain.summary).then(|| milliseconds(begun.elapsed()));
         let lines = match explain.format {
             ExplainFormat::Text => {
-                let mut lines = step.lines(wanted);
+                let mut lines = branch.lines(wanted);
                 lines.extend(total.map(|total| format!("Tutti: all of it took {total:.3} ms")));
                 lines
             }
-            format => vec![written(&document(&step, explain.timing, total), format)],
+            format => vec![written(&document(&branch, explain.timing, total), format)],
         };
         Ok(self.put_plan(lines, explain.format, call))
     }
@@ -165,34 +165,34 @@ impl Executor<'_> {
         statement: &str,
         explain: &Explain,
         call: &Call,
-    ) -> Result<Step, Failure> {
-        let mut step = described(of, explain);
+    ) -> Result<Branch, Failure> {
+        let mut branch = described(of, explain);
         match &of.plan {
             Plan::Data(DataPlan::Scatter { .. }) => {
                 let texts = self.on_all(&format!("{}{statement}", explain.estimate_prefix));
-                step.said = self.said_of(&texts, Runs::Nothing, explain, call).await?;
+                branch.said = self.said_of(&texts, Runs::Nothing, explain, call).await?;
             }
             Plan::Data(DataPlan::Gather(gather)) => {
-                self.foresee_gather(gather, &mut step, explain, call).await?;
+                self.foresee_gather(gather, &mut branch, explain, call).await?;
             }
             Plan::Data(DataPlan::DeclareCursor { query, .. }) => {
                 if let Plan::Data(DataPlan::Gather(gather)) = &query.plan {
-                    self.foresee_gather(gather, &mut step, explain, call).await?;
+                    self.foresee_gather(gather, &mut branch, explain, call).await?;
                 }
             }
             _ => {
                 let sql = format!("{}{statement}", explain.estimate_prefix);
                 let texts = [(NodeId::HOME, sql)];
-                step.said = self.said_of(&texts, Runs::Nothing, explain, call).await?;
+                branch.said = self.said_of(&texts, Runs::Nothing, explain, call).await?;
             }
         }
-        Ok(step)
+        Ok(branch)
     }
 
     async fn foresee_gather(
         &mut self,
         gather: &Gather,
-        step: &mut Step,
+        branch: &mut Branch,
         explain: &Explain,
         call: &Call,
     ) -> Result<(), Failure> {
@@ -201,7 +201,7 @@ impl Executor<'_> {
             let texts: Vec<_> = first.subqueries.iter().map(|of| of.text.as_str()).collect();
             let chosen =
                 format!("Chosen, if these are numbers or times: first {}", texts.join("; "));
-            step.details.push(chosen);
+            branch.details.push(chosen);
             return Ok(());
         }
         let way = match &gather.partial {
@@ -210,28 +210,31 @@ impl Executor<'_> {
         };
         let finally = match (way.brought, &gather.partial) {
             (Some(Brought::Rows { statement, collects }), _) => {
-                step.details.extend(chosen(collects));
-                step.below = self.foresee_each(collects, way.sizes, explain, call).await?;
+                branch.details.extend(chosen(collects));
+                branch.below = self.foresee_each(collects, way.sizes, explain, call).await?;
                 (statement, collects.len(), self.tx.catalog.nodes.clone())
             }
             (Some(Brought::Parts(partial)), _) | (None, Some(partial)) => {
-                step.details.extend(chosen(&partial.collects));
+                branch.details.extend(chosen(&partial.collects));
                 let parts = self.foresee_parts(partial, explain, call).await?;
-                step.below = self.foresee_each(&partial.collects, way.sizes, explain, call).await?;
-                step.below.insert(0, parts);
+                branch.below =
+                    self.foresee_each(&partial.collects, way.sizes, explain, call).await?;
+                branch.below.insert(0, parts);
                 let gaps = partial.collects.len() + partial.expected.len();
                 (&partial.statement, gaps, self.final_nodes(gather, call))
             }
             (None, None) => {
-                step.below = self.foresee_each(&gather.collects, way.sizes, explain, call).await?;
+                branch.below =
+                    self.foresee_each(&gather.collects, way.sizes, explain, call).await?;
                 (&gather.statement, gather.collects.len(), self.final_nodes(gather, call))
             }
         };
         let (statement, gaps, nodes) = finally;
-        step.said = self.said_without_rows(statement, gaps, &nodes, explain, call).await?;
-        if !step.said.is_empty() && 0 < gaps {
-            step.details
-                .push("The final step is planned for no rows, for none have come.".to_owned());
+        branch.said = self.said_without_rows(statement, gaps, &nodes, explain, call).await?;
+        if !branch.said.is_empty() && 0 < gaps {
+            branch
+                .details
+                .push("The final statement is planned for no rows, for none have come.".to_owned());
         }
         Ok(())
     }
@@ -277,12 +280,12 @@ impl Executor<'_> {
         partial: &Partial,
         explain: &Explain,
         call: &Call,
-    ) -> Result<Step, Failure> {
+    ) -> Result<Branch, Failure> {
         let nodes = self.tx.catalog.nodes.clone();
         let gaps = partial.collects.len();
-        let mut step = parts_step(&nodes);
-        step.said = self.said_without_rows(&partial.select, gaps, &nodes, explain, call).await?;
-        Ok(step)
+        let mut branch = parts_branch(&nodes);
+        branch.said = self.said_without_rows(&partial.select, gaps, &nodes, explain, call).await?;
+        Ok(branch)
     }
 
     /// What is collected, each by itself.
@@ -292,8 +295,8 @@ impl Executor<'_> {
         sizes: Option<Vec<Sizes>>,
         explain: &Explain,
         call: &Call,
-    ) -> Result<Vec<Step>, Failure> {
-        let mut steps = Vec::new();
+    ) -> Result<Vec<Branch>, Failure> {
+        let mut branches = Vec::new();
         for (index, way) in self.rounds_of(collects, sizes, call).await?.into_iter().flatten() {
             let collect = &collects[index];
             let nodes = match &collect.from {
@@ -303,23 +306,25 @@ impl Executor<'_> {
             };
             let title =
                 format!("Collect {} from {}", collect.relation.name, nodes_in_words(&nodes));
-            let mut step = Step::new("Tutti Collect", title);
+            let mut branch = Branch::new("Tutti Collect", title);
             let select = match way.map(|way| &collect.reduced[way]) {
                 None => &collect.select,
                 Some(reduced) => {
                     let by = &collects[reduced.by].relation.name;
-                    step.title += &format!(", what matches {by}");
-                    step.details.push(format!("In its place, of what a node has of {by} itself:"));
+                    branch.title += &format!(", what matches {by}");
+                    branch
+                        .details
+                        .push(format!("In its place, of what a node has of {by} itself:"));
                     &reduced.expected
                 }
             };
             let times = self.times_for([select]).await?;
             let sql = format!("{}{}", explain.estimate_prefix, fill_template(select, call, &times));
             let texts: Vec<_> = nodes.iter().map(|node| (*node, sql.clone())).collect();
-            step.said = self.said_of(&texts, Runs::Nothing, explain, call).await?;
-            steps.push(step);
+            branch.said = self.said_of(&texts, Runs::Nothing, explain, call).await?;
+            branches.push(branch);
         }
-        Ok(steps)
+        Ok(branches)
     }
 
     /// The tree of a plan that is carried out.
@@ -329,23 +334,23 @@ impl Executor<'_> {
         statement: &str,
         explain: &Explain,
         call: &Call,
-    ) -> Result<Step, Failure> {
+    ) -> Result<Branch, Failure> {
         let gather = match &of.plan {
             Plan::Data(DataPlan::Scatter { access }) => {
                 if *access == Access::Write {
                     self.need_transaction();
                 }
-                let mut step = described(of, explain);
+                let mut branch = described(of, explain);
                 let texts = self.on_all(&format!("{}{statement}", explain.prefix));
-                step.said = self.said_of(&texts, Runs::Statement(*access), explain, call).await?;
-                return Ok(step);
+                branch.said = self.said_of(&texts, Runs::Statement(*access), explain, call).await?;
+                return Ok(branch);
             }
             Plan::Data(DataPlan::One { node, access, .. }) => {
-                let mut step = described(of, explain);
+                let mut branch = described(of, explain);
                 let node = self.choose(node, call).unwrap_or(NodeId::HOME);
                 let texts = [(node, format!("{}{statement}", explain.prefix))];
-                step.said = self.said_of(&texts, Runs::Statement(*access), explain, call).await?;
-                return Ok(step);
+                branch.said = self.said_of(&texts, Runs::Statement(*access), explain, call).await?;
+                return Ok(branch);
             }
             Plan::Data(DataPlan::Gather(gather))
                 if matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode) =>
@@ -377,21 +382,21 @@ impl Executor<'_> {
         gather: &Gather,
         explain: &Explain,
         call: &Call,
-    ) -> Result<Step, Failure> {
-        let mut step = described(of, explain);
+    ) -> Result<Branch, Failure> {
+        let mut branch = described(of, explain);
         if let Some(first) = &gather.first {
             let begun = Instant::now();
             if let Some((planned, statement)) = self.plan_computed_first(first, call).await? {
                 let texts: Vec<_> = first.subqueries.iter().map(|of| of.text.as_str()).collect();
-                step.details.push(format!("Chosen: first {}", texts.join("; ")));
-                step.measured = Some(Measured {
+                branch.details.push(format!("Chosen: first {}", texts.join("; ")));
+                branch.measured = Some(Measured {
                     rows: Some(first.subqueries.len() as u64),
                     bytes: None,
                     elapsed: begun.elapsed(),
                 });
                 let rest = self.run_explained(&planned, &statement.text, explain, call);
-                step.below.push(Box::pin(rest).await?);
-                return Ok(step);
+                branch.below.push(Box::pin(rest).await?);
+                return Ok(branch);
             }
         }
         let exchanges = Exchanges { prefix: explain.prefix.clone(), done: Vec::new() };
@@ -407,7 +412,7 @@ impl Executor<'_> {
             }
         };
         for exchange in exchanges.into_iter().flatten() {
-            step.below.insert(0, step_of(exchange, explain.format)?);
+            branch.below.insert(0, branch_of(exchange, explain.format)?);
         }
         if gather.access == Access::Write && 1 < texts.len() {
             self.need_transaction();
@@ -415,8 +420,8 @@ impl Executor<'_> {
         let prefixed =
             texts.into_iter().map(|(node, text)| (node, format!("{}{text}", explain.prefix)));
         let texts: Vec<_> = prefixed.collect();
-        step.said = self.said_of(&texts, Runs::Statement(gather.access), explain, &call).await?;
-        Ok(step)
+        branch.said = self.said_of(&texts, Runs::Statement(gather.access), explain, &call).await?;
+        Ok(branch)
     }
 
     /// Runs the statement as always, and keeps from the client what it returns.
@@ -426,9 +431,10 @@ impl Executor<'_> {
         statement: &str,
         explain: &Explain,
         call: &Call,
-    ) -> Result<Step, Failure> {
-        let mut step = Box::pin(self.foresee(of, statement, explain, call)).await?;
-        step.details
+    ) -> Result<Branch, Failure> {
+        let mut branch = Box::pin(self.foresee(of, statement, explain, call)).await?;
+        branch
+            .details
             .push("It was run as always: what nodes say below is what they expect.".to_owned());
         let begun = Instant::now();
         let around = self.client.take_capture();
@@ -453,8 +459,8 @@ impl Executor<'_> {
             Done::Tag(tag) => tag.rsplit(' ').next().and_then(|rows| rows.parse().ok()),
             Done::Told | Done::Empty => None,
         };
-        step.measured = Some(Measured { rows, bytes: None, elapsed });
-        Ok(step)
+        branch.measured = Some(Measured { rows, bytes: None, elapsed });
+        Ok(branch)
     }
 
     fn on_all(&self, sql: &str) -> Vec<(NodeId, String)> {
@@ -515,9 +521,9 @@ impl Executor<'_> {
     }
 }
 
-fn step_of(exchange: Exchange, format: ExplainFormat) -> Result<Step, Failure> {
+fn branch_of(exchange: Exchange, format: ExplainFormat) -> Result<Branch, Failure> {
     let said = exchange.said.iter().map(|(node, rows)| said(*node, rows, format));
-    Ok(Step {
+    Ok(Branch {
         kind: exchange.kind,
         said: said.collect::<Result<_, _>>()?,
         title: exchange.title,
@@ -535,7 +541,7 @@ enum Runs {
 }
 
 /// The plan in words, of which the first line is what it does, and the last why.
-fn described(of: &Planned, explain: &Explain) -> Step {
+fn described(of: &Planned, explain: &Explain) -> Branch {
     let lines = explain_lines(of);
     let kind = match &of.plan {
         Plan::Data(DataPlan::Scatter { .. }) => "Tutti Scatter",
@@ -545,14 +551,14 @@ fn described(of: &Planned, explain: &Explain) -> Step {
         _ => "Tutti Statement",
     };
     let mut lines = lines.into_iter();
-    let mut step = Step::new(kind, lines.next().unwrap_or_default());
+    let mut branch = Branch::new(kind, lines.next().unwrap_or_default());
     let is_tree = matches!(&of.plan, Plan::Data(DataPlan::Gather(_)));
     // Of a tree the words say again what stands below, and which other ways there are.
-    step.details = match is_tree && !explain.verbose {
+    branch.details = match is_tree && !explain.verbose {
         true => vec![format!("Why: {}", of.why)],
         false => lines.map(|line| line.strip_prefix("  ").unwrap_or(&line).to_owned()).collect(),
     };
-    step
+    branch
 }
 
 /// Which tables are brought to nodes, for there are other ways.
@@ -567,8 +573,8 @@ fn chosen(collects: &[Collect]) -> impl Iterator<Item = String> {
 }
 
 /// What every node answers for its own rows.
-fn parts_step(nodes: &[NodeId]) -> Step {
-    Step::new("Tutti Parts", format!("Parts of {}", nodes_in_words(nodes)))
+fn parts_branch(nodes: &[NodeId]) -> Branch {
+    Branch::new("Tutti Parts", format!("Parts of {}", nodes_in_words(nodes)))
 }
 
 fn said(node: NodeId, rows: &[Vec<Option<Bytes>>], format: ExplainFormat) -> Result<Said, Failure> {

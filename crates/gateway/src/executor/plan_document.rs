@@ -8,17 +8,17 @@
 use serde_json::{Map, Value, json};
 use tutti_sql::plan::ExplainFormat;
 
-use super::plan_tree::{NodePlan, Said, Step, milliseconds};
+use super::plan_tree::{Branch, NodePlan, Said, milliseconds};
 
-/// Estimates that a step takes over from what is below it.
+/// Estimates that a branch takes over from what is below it.
 const COSTS: [&str; 4] = ["Startup Cost", "Total Cost", "Plan Rows", "Plan Width"];
 const ACTUAL: [&str; 4] =
     ["Actual Startup Time", "Actual Total Time", "Actual Rows", "Actual Loops"];
 
 /// The document of this tree; `total_ms`: how long all of it took, if that is to be shown.
-pub(super) fn document(step: &Step, times: bool, total_ms: Option<f64>) -> Value {
+pub(super) fn document(branch: &Branch, times: bool, total_ms: Option<f64>) -> Value {
     let mut query = Map::new();
-    query.insert("Plan".to_owned(), value_of(step, true, times));
+    query.insert("Plan".to_owned(), value_of(branch, true, times));
     if let Some(total) = total_ms {
         query.insert("Execution Time".to_owned(), rounded(total));
     }
@@ -51,12 +51,12 @@ fn rounded(number: f64) -> Value {
     json!((number * 1000.0).round() / 1000.0)
 }
 
-fn value_of(step: &Step, is_root: bool, times: bool) -> Value {
-    let mut value = custom(step.kind, is_root);
-    let plans: Vec<Value> = (step.said.iter().filter_map(of_node))
-        .chain(step.below.iter().map(|step| value_of(step, false, times)))
+fn value_of(branch: &Branch, is_root: bool, times: bool) -> Value {
+    let mut value = custom(branch.kind, is_root);
+    let plans: Vec<Value> = (branch.said.iter().filter_map(of_node))
+        .chain(branch.below.iter().map(|branch| value_of(branch, false, times)))
         .collect();
-    let own = step.said.iter().filter_map(|said| plan_of(&said.plan)).collect::<Vec<_>>();
+    let own = branch.said.iter().filter_map(|said| plan_of(&said.plan)).collect::<Vec<_>>();
     for key in COSTS {
         let all = own.iter().filter_map(|plan| plan.get(key)?.as_f64());
         let all: Vec<f64> = all.collect();
@@ -73,7 +73,7 @@ fn value_of(step: &Step, is_root: bool, times: bool) -> Value {
             if is_count { json!(of_all.round() as i64) } else { rounded(of_all) },
         );
     }
-    if step.measured.is_none() {
+    if branch.measured.is_none() {
         for key in ACTUAL {
             let all: Vec<_> = own.iter().filter_map(|plan| plan.get(key)?.as_f64()).collect();
             let most = all.iter().copied().fold(0.0, f64::max);
@@ -87,7 +87,7 @@ fn value_of(step: &Step, is_root: bool, times: bool) -> Value {
             };
         }
     }
-    if let Some(measured) = step.measured {
+    if let Some(measured) = branch.measured {
         if times {
             value.insert("Actual Startup Time".to_owned(), json!(0.0));
             let elapsed = rounded(milliseconds(measured.elapsed));
@@ -101,11 +101,11 @@ fn value_of(step: &Step, is_root: bool, times: bool) -> Value {
             value.insert("Bytes".to_owned(), json!(bytes));
         }
     }
-    value.insert("Tutti Step".to_owned(), json!(step.title));
-    if !step.details.is_empty() {
-        value.insert("Tutti Details".to_owned(), json!(step.details));
+    value.insert("Description".to_owned(), json!(branch.title));
+    if !branch.details.is_empty() {
+        value.insert("Details".to_owned(), json!(branch.details));
     }
-    let nodes: Vec<u16> = step.said.iter().map(|said| said.node.0).collect();
+    let nodes: Vec<u16> = branch.said.iter().map(|said| said.node.0).collect();
     if !nodes.is_empty() {
         value.insert("Nodes".to_owned(), json!(nodes));
     }
@@ -115,7 +115,7 @@ fn value_of(step: &Step, is_root: bool, times: bool) -> Value {
     Value::Object(value)
 }
 
-/// What stands for a step that is none of PostgreSQL's, in its documents.
+/// What stands for a branch that is none of PostgreSQL's, in its documents.
 fn custom(kind: &str, is_root: bool) -> Map<String, Value> {
     let mut value = Map::new();
     value.insert("Node Type".to_owned(), json!("Custom Scan"));
@@ -135,7 +135,7 @@ fn plan_of(plan: &NodePlan) -> Option<&Map<String, Value>> {
     }
 }
 
-/// A node's plan, below a step that says which node it is, with what the node says of the whole.
+/// A node's plan, below a branch that says which node it is, with what the node says of the whole.
 fn of_node(Said { node, plan }: &Said) -> Option<Value> {
     let NodePlan::Document(document) = plan else { return None };
     let mut value = custom("Tutti Node", false);
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
     use crate::executor::plan_tree::Measured;
 
-    fn tree() -> Step {
+    fn tree() -> Branch {
         let of_node = json!({
             "Plan": {"Node Type": "Seq Scan", "Total Cost": 1.5, "Plan Rows": 7, "Plan Width": 4,
                 "Filter": "(a < '\"')", "Output": ["a", "b"]},
@@ -250,15 +250,15 @@ mod tests {
         let said = |node| Said { node: NodeId(node), plan: NodePlan::Document(of_node.clone()) };
         let measured =
             Measured { rows: Some(9), bytes: Some(80), elapsed: Duration::from_millis(2) };
-        Step {
+        Branch {
             measured: Some(measured),
             said: vec![said(1), said(2)],
-            ..Step::new("Tutti Collect", "Collect t from n1-n2")
+            ..Branch::new("Tutti Collect", "Collect t from n1-n2")
         }
     }
 
     #[test]
-    fn steps_are_custom_scans_over_the_nodes_plans() {
+    fn branches_are_custom_scans_over_the_nodes_plans() {
         let document = document(&tree(), true, Some(3.0));
         let plan = &document[0]["Plan"];
         assert_eq!(document[0]["Execution Time"], 3.0);

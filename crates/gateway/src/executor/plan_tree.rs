@@ -1,8 +1,8 @@
 //! A plan over several nodes as one tree, and the tree as EXPLAIN's text.
 //!
-//! Owns: what a step of it shows, and the text format's lines.
+//! Owns: what a branch of it shows, and the text format's lines.
 //! Never: asks a node, or measures.
-//! Start reading at [`Step`]; the other formats are `plan_document.rs`.
+//! Start reading at [`Branch`]; the other formats are `plan_document.rs`.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use bytes::Bytes;
 use serde_json::Value;
 use tutti_sql::catalog::NodeId;
 
-/// A step that the gateway does, over what nodes do below it.
+/// What the gateway does, over what nodes do below it.
 #[derive(Debug)]
-pub(super) struct Step {
-    /// As PostgreSQL's documents name what is not its own: a kind of step.
+pub(super) struct Branch {
+    /// As PostgreSQL's documents name what is not its own: a kind of scan.
     pub(super) kind: &'static str,
     /// What it does, for people.
     pub(super) title: String,
@@ -76,11 +76,11 @@ pub(super) enum NodePlan {
 pub(super) struct Wanted {
     /// Every node's plan, also where it is as another's.
     pub(super) verbose: bool,
-    /// How long each step took.
+    /// How long each branch took.
     pub(super) times: bool,
 }
 
-impl Step {
+impl Branch {
     pub(super) fn new(kind: &'static str, title: impl Into<String>) -> Self {
         Self {
             kind,
@@ -122,7 +122,7 @@ impl Step {
                 }
             }
         }
-        self.below.iter().for_each(|step| step.add_lines(wanted, depth + 1, lines));
+        self.below.iter().for_each(|branch| branch.add_lines(wanted, depth + 1, lines));
     }
 }
 
@@ -176,10 +176,10 @@ mod tests {
         Said { node: NodeId(node), plan: NodePlan::Lines(lines) }
     }
 
-    fn tree() -> Step {
+    fn tree() -> Branch {
         let measured =
             Measured { rows: Some(20), bytes: Some(300), elapsed: Duration::from_micros(1500) };
-        let collect = Step {
+        let collect = Branch {
             measured: Some(measured),
             said: vec![
                 said(1, &["Seq Scan on t  (cost=0.00..1.10 rows=10 width=4)"]),
@@ -204,13 +204,13 @@ mod tests {
                 ),
                 said(4, &["Index Scan using t_i on t  (cost=0.00..1.00 rows=1 width=4)"]),
             ],
-            ..Step::new("Tutti Collect", "Collect t from n1-n4")
+            ..Branch::new("Tutti Collect", "Collect t from n1-n4")
         };
-        Step {
+        Branch {
             details: vec!["Why: so".to_owned()],
             said: vec![said(1, &["Aggregate", "  ->  Function Scan on unnest"])],
             below: vec![collect],
-            ..Step::new("Tutti Gather", "Tutti: gather, then read on node 1")
+            ..Branch::new("Tutti Gather", "Tutti: gather, then read on node 1")
         }
     }
 
