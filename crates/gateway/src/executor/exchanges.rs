@@ -62,7 +62,9 @@ impl Executor<'_> {
         let measured =
             Measured { rows: Some(rows), bytes: Some(bytes as u64), elapsed: came.elapsed };
         let title = format!("Collect {}", names.join(", "));
-        self.note_exchange("Tutti Collect", title, details, measured, texts, access, call).await
+        let kind = "Tutti Collect";
+        let exchange = Exchange { kind, title, details, measured, said: Vec::new() };
+        self.note_exchange(exchange, texts, access, call).await
     }
 
     /// What was locked row by row is not explained: it would be locked anew.
@@ -87,16 +89,14 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         let title = format!("Parts of {}", nodes_in_words(&nodes));
-        let read = Access::Read;
-        self.note_exchange("Tutti Parts", title, Vec::new(), measured, texts, read, call).await
+        let (kind, details) = ("Tutti Parts", Vec::new());
+        let exchange = Exchange { kind, title, details, measured, said: Vec::new() };
+        self.note_exchange(exchange, texts, Access::Read, call).await
     }
 
     async fn note_exchange(
         &mut self,
-        kind: &'static str,
-        title: String,
-        details: Vec<String>,
-        measured: Measured,
+        mut exchange: Exchange,
         texts: &[(NodeId, &str)],
         access: Access,
         call: &Call,
@@ -109,9 +109,9 @@ impl Executor<'_> {
         // EXPLAIN takes its snapshot when it is executed, as DECLARE does.
         let need = SnapshotNeed::RowsOfCursor;
         let rows = self.internal_rows_with(&texts, access, need, call).await?;
-        let said = texts.iter().map(|(node, _)| *node).zip(rows).collect();
+        exchange.said = texts.iter().map(|(node, _)| *node).zip(rows).collect();
         if let Some(exchanges) = &mut self.exchanges {
-            exchanges.done.push(Exchange { kind, title, details, measured, said });
+            exchanges.done.push(exchange);
         }
         Ok(())
     }
