@@ -221,6 +221,11 @@ impl Relation {
         format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
     }
 
+    /// Whether it is one of [`CLUSTER_VIEWS`]: on several nodes, and no reason to share definitions with these.
+    pub fn is_cluster_view(&self) -> bool {
+        self.schema == "tutti"
+    }
+
     /// Index of the column with this (stored) name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.name == name)
@@ -304,6 +309,18 @@ impl NameScope {
 
 /// How the names of the publication and the subscriptions begin that carry rows of asynchronously replicated tables.
 pub const CARRIERS: &str = "tutti_async";
+
+/// The views of the schema `tutti` in which every node has rows of its own, about itself. They are read as tables that are
+/// spread without a key, and nobody writes them.
+pub const CLUSTER_VIEWS: [&str; 7] = [
+    "stat_activity",
+    "locks",
+    "stat_user_tables",
+    "stat_user_indexes",
+    "stats",
+    "table_sizes",
+    "stat_statements",
+];
 
 /// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
 /// generates and plans again.

@@ -11,6 +11,7 @@
 
 mod concerns;
 mod copy;
+mod explain;
 mod gather;
 mod place;
 mod residue;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 
 pub use concerns::Concerns;
 pub use copy::{CopyFrom, CopyTo, CopyToPlan};
+pub use explain::{Explain, ExplainFormat};
 pub use gather::{
     Brought, ByKey, Collect, CollectFrom, ComputedFirst, FirstRows, Gather, InTables, Partial,
     Piece, Reduced, RowLocks, RowsTable, RunOn, ScalarSubquery, Template,
@@ -158,6 +160,7 @@ impl Plan {
             }
             DataPlan::CopyFrom(copy) => vec![copy.relation.oid],
             DataPlan::One { otherwise: Some(otherwise), .. } => otherwise.plan.written_in_steps(),
+            DataPlan::Explain(explain) if explain.analyze => explain.of.plan.written_in_steps(),
             DataPlan::One { otherwise: None, .. }
             | DataPlan::Scatter { .. }
             | DataPlan::CopyTo(_)
@@ -329,21 +332,6 @@ pub struct ValuesRow {
     pub sql: String,
     /// Its distribution key (hash targets); `None` for round robin.
     pub key: Option<Pin>,
-}
-
-/// EXPLAIN [ANALYZE] of a statement.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Explain {
-    /// The statement's own plan.
-    pub of: Box<Planned>,
-    /// Text of the explained statement.
-    pub statement: String,
-    /// `EXPLAIN (options) ` with which to ask a node about a statement.
-    pub prefix: String,
-    /// ANALYZE was asked for (it really runs the statement).
-    pub analyze: bool,
-    /// FORMAT TEXT (or none given).
-    pub text_format: bool,
 }
 
 /// The same locks in EXCLUSIVE mode, which keeps out all but readers.

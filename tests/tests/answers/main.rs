@@ -6,12 +6,14 @@
 //! Never: kills a gateway or judges what is left of it; that is `faults`.
 //! Start reading at [`differential`], or in ARCHITECTURE.md at the table of tests.
 
+mod cluster_views;
 mod code_at_commit;
 mod copies;
 mod copy;
 mod declared_types;
 mod differential;
 mod execute_arguments;
+mod explain;
 mod hash;
 mod hears;
 mod home;

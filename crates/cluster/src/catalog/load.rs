@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
-    BucketMap, Catalog, Column, Function, GlobalUnique, Identity, MapId, NodeId, Placement,
-    Relation, RelationKind, Stage,
+    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, GlobalUnique, Identity, MapId, NodeId,
+    Placement, Relation, RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -103,6 +103,12 @@ GROUP BY map ORDER BY map;";
 const USER_SCHEMA: &str = "n.nspname <> ALL ('{pg_catalog,information_schema,pg_toast,tutti}')
     AND n.nspname !~ '^pg_(toast_)?temp_'";
 
+/// Relations that a client may name: those of [`USER_SCHEMA`], and what every node says of itself.
+fn named_by_clients() -> String {
+    let views = CLUSTER_VIEWS.join(",");
+    format!("({USER_SCHEMA} OR n.nspname = 'tutti' AND c.relname = ANY ('{{{views}}}'))")
+}
+
 /// Which relations are read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Extent {
@@ -122,24 +128,24 @@ impl Extent {
 }
 
 fn relations(part: Extent) -> String {
-    let condition = part.condition();
+    let (condition, named) = (part.condition(), named_by_clients());
     let definition = match part {
         Extent::All => "NULL",
         Extent::Touched => "CASE WHEN c.relkind = 'v' THEN pg_get_viewdef(c.oid) END",
     };
     format!(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, {definition},
-    p.kind, p.key_attnum, p.map,
+    CASE n.nspname WHEN 'tutti' THEN 'round_robin' ELSE p.kind END, p.key_attnum, p.map,
     (SELECT array_to_string(k.conkey, ' ') FROM pg_constraint k
      WHERE k.conrelid = c.oid AND k.contype = 'p'),
-    CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
+    CASE WHEN c.relkind = 'v' AND n.nspname <> 'tutti' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
         WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
     c.relrowsecurity,
     (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
      FROM tutti.unique_index u WHERE u.relation = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
-WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
+WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {named} {condition};"
     )
 }
 
@@ -148,7 +154,7 @@ WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition};"
 /// to the root; `pg_get_serial_sequence` would ask for rights on the schema. Defaults mention no
 /// column: printed without a table, they lock none.
 fn columns(part: Extent) -> String {
-    let condition = part.condition();
+    let (condition, named) = (part.condition(), named_by_clients());
     format!(
         "SELECT a.attrelid, a.attnum, a.attname, a.atttypid,
     CASE WHEN e.oid IS NULL THEN format('%I.%I', tn.nspname, t.typname)
@@ -180,7 +186,7 @@ LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
 WHERE a.attnum > 0 AND NOT a.attisdropped
-    AND c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {USER_SCHEMA} {condition}
+    AND c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {named} {condition}
 ORDER BY a.attrelid, a.attnum;"
     )
 }
@@ -510,7 +516,8 @@ impl Answers {
             }
         }
         for relation in relations.into_values() {
-            catalog.is_spread |= relation.placement != Placement::Home;
+            catalog.is_spread |=
+                relation.placement != Placement::Home && !relation.is_cluster_view();
             catalog.has_async |= matches!(relation.placement, Placement::Async { .. });
             catalog.has_global_unique |= !relation.global_unique.is_empty();
             let schema = catalog.relations.entry(relation.schema.clone()).or_default();
@@ -592,6 +599,8 @@ pub(super) fn read_relations(
         let oid = answer.number(row, 0)?;
         let columns = columns.remove(&oid).unwrap_or_default();
         let kind = match answer.text(row, 3)? {
+            // What it reads is each node's own business.
+            "v" if answer.text(row, 1)? == "tutti" => RelationKind::Other,
             "r" | "p" => RelationKind::Table,
             "v" => RelationKind::View {
                 definition: written(answer.optional(row, 4).unwrap_or_default()),

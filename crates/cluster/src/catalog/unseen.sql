@@ -14,7 +14,11 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tut
             WHERE i.indrelid = p.relation), 0) AS scans,
         pg_stat_get_xact_tuples_inserted(p.relation) + pg_stat_get_xact_tuples_updated(p.relation)
             + pg_stat_get_xact_tuples_deleted(p.relation) AS changes
-    FROM tutti.placement p LEFT JOIN (
+    FROM (SELECT a.relation, a.kind FROM tutti.placement a
+        -- The cluster's views: of these each node has a part, too.
+        UNION ALL SELECT v.oid, 'round_robin' FROM pg_class v WHERE v.relnamespace = 'tutti'::regnamespace
+            AND v.relkind = 'v' AND v.relname NOT IN ('placements', 'this_node')) AS p
+    LEFT JOIN (
         SELECT k.relation, array_agg(DISTINCT k.mode) AS modes
         FROM pg_locks k WHERE k.pid = pg_backend_pid() AND k.locktype = 'relation'
             AND k.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())

@@ -6,7 +6,9 @@
 //! Never: looks into a client's row.
 //! Start reading at [`Executor::collect`].
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use bytes::Bytes;
 use tutti_link::connection::told;
@@ -17,6 +19,7 @@ use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
 use super::estimate::{Sizes, sizes};
+use super::exchanges::Came;
 use super::fan_out::{Answers, SnapshotNeed};
 use super::filled::{Times, fill_template, fill_template_with};
 use super::receiver::{Receiver, Reception};
@@ -77,6 +80,8 @@ struct Incoming {
     same: ArrayText,
     of_node: BTreeMap<NodeId, ArrayText>,
     is_passed: bool,
+    rows: u64,
+    bytes: usize,
 }
 
 /// Where rows go as they come in.
@@ -134,7 +139,10 @@ impl Executor<'_> {
             && let Some(first) = collect.locks.as_ref().and_then(|locks| locks.first.as_ref())
             && (!first.is_all || first.by_key.is_some())
         {
-            return Ok(vec![Collected::Same(self.lock_first(collect, first, times, call).await?)]);
+            let begun = Instant::now();
+            let rows = self.lock_first(collect, first, times, call).await?;
+            self.note_locked(&collect.relation.name, rows.len(), begun.elapsed());
+            return Ok(vec![Collected::Same(rows)]);
         }
         let mut collected = BTreeMap::new();
         for round in self.rounds_of(collects, expected, call).await? {
@@ -185,6 +193,7 @@ impl Executor<'_> {
         call: &Call,
         overflow: &mut Overflow<'_>,
     ) -> Result<(), Failure> {
+        let begun = Instant::now();
         let locks = collects.iter().any(|collect| collect.locks.is_some());
         let access = if locks { Access::Write } else { Access::Read };
         let mut wanted: BTreeMap<NodeId, Vec<(usize, Option<usize>)>> = BTreeMap::new();
@@ -241,19 +250,18 @@ impl Executor<'_> {
         let texts: Vec<_> = texts.iter().map(|(node, text)| (*node, text.as_str())).collect();
         self.refuse_parameters_elsewhere(wanted.keys().copied(), call)?;
         let bytes_max = self.travelling_bytes_max();
+        let carrying = match carried.values().any(|rows| !rows.is_empty()) {
+            true => Cow::Owned(call.carrying(Rows::OfNode(carried), bytes_max)?),
+            false => Cow::Borrowed(call),
+        };
         if !texts.is_empty() {
-            let carries = carried.values().any(|rows| !rows.is_empty());
-            let carrying = match carries {
-                true => &call.carrying(Rows::OfNode(carried), bytes_max)?,
-                false => call,
-            };
             let by = IssuedBy::Gateway;
-            self.send_to_many(&texts, access, SnapshotNeed::Rows, by, carrying).await?;
+            self.send_to_many(&texts, access, SnapshotNeed::Rows, by, &carrying).await?;
         }
         let kept = collected.values().map(Collected::len).sum();
         let incoming = round.iter().map(|(index, _)| (*index, Incoming::default())).collect();
         let mut intake = Intake { collects, incoming, kept_bytes: kept, overflow, times, call };
-        let nodes: Vec<_> = wanted.into_keys().collect();
+        let nodes: Vec<_> = wanted.keys().copied().collect();
         let mut awaited = Answers::of(&nodes);
         while let Some(node) = awaited.next(self).await {
             let is_wanted = awaited.are_good();
@@ -262,7 +270,13 @@ impl Executor<'_> {
             }
         }
         awaited.end()?;
-        for (index, Incoming { same, of_node, is_passed }) in intake.incoming {
+        let incoming = intake.incoming;
+        if self.exchanges.is_some() && !texts.is_empty() {
+            let of = |index: &usize| incoming.get(index).map_or((0, 0), |of| (of.rows, of.bytes));
+            let came = Came { collects, round, wanted: &wanted, elapsed: begun.elapsed() };
+            self.note_round(&came, of, &texts, access, &carrying).await?;
+        }
+        for (index, Incoming { same, of_node, is_passed, .. }) in incoming {
             let is_same = collects[index].route.is_none() && of_node.is_empty();
             let rows = match is_same {
                 _ if is_passed => Collected::Passed,
@@ -384,7 +398,10 @@ impl Executor<'_> {
                 incoming.of_node.entry(node).or_default()
             }
         };
-        intake.kept_bytes += array.push_composite(composite);
+        let bytes = array.push_composite(composite);
+        intake.kept_bytes += bytes;
+        incoming.rows += 1;
+        incoming.bytes += bytes;
         let is_large = |reception: &Reception<'_>| reception.kept_bytes_max < intake.kept_bytes;
         if intake.overflow.reception.as_ref().is_some_and(is_large) {
             self.pass_on(index, intake).await?;

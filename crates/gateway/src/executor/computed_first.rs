@@ -6,7 +6,7 @@
 
 use tutti_sql::catalog::quote_literal;
 use tutti_sql::plan::{ComputedFirst, Piece, Plan, Planned};
-use tutti_sql::statement;
+use tutti_sql::statement::{self, Statement};
 
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -41,6 +41,19 @@ impl Executor<'_> {
         first: &ComputedFirst,
         call: &Call,
     ) -> Result<Option<Done>, Failure> {
+        let Some((planned, statement)) = self.plan_computed_first(first, call).await? else {
+            return Ok(None);
+        };
+        let Planned { plan: Plan::Data(plan), .. } = &planned else { return Ok(None) };
+        Box::pin(self.obey_data(plan, &statement.text, call)).await.map(Some)
+    }
+
+    /// Computes the subqueries; returns the plan of the statement with their values, and this.
+    pub(super) async fn plan_computed_first(
+        &mut self,
+        first: &ComputedFirst,
+        call: &Call,
+    ) -> Result<Option<(Planned, Statement)>, Failure> {
         if self.passes_over(first) {
             return Ok(None);
         }
@@ -80,8 +93,7 @@ impl Executor<'_> {
         }
         let Some(statement) = statement::parse(&text)?.pop() else { return Ok(None) };
         let planned = self.tx.plan_part(&statement)?;
-        let Planned { plan: Plan::Data(plan), .. } = &planned else { return Ok(None) };
-        Box::pin(self.obey_data(plan, &statement.text, call)).await.map(Some)
+        Ok(matches!(planned.plan, Plan::Data(_)).then_some((planned, statement)))
     }
 
     /// Any way is to be taken, and this statement's is another.

@@ -3,6 +3,9 @@
 //! Owns: passing collected rows to the final statement, as parameters.
 //! Never: looks into a client's row; of what nodes have aggregated it reads the types, for only some may travel.
 
+use std::borrow::Cow;
+use std::time::Instant;
+
 use bytes::Bytes;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
@@ -15,6 +18,7 @@ use super::collect::{Collected, Overflow};
 use super::estimate::{Sizes, Way};
 use super::fan_out::{Answers, SnapshotNeed, read_rows};
 use super::filled::{Times, fill_template, of_node, takes_no_parameters};
+use super::plan_tree::Measured;
 use super::receiver::{Receiver, Reception};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -30,7 +34,7 @@ const PARTS_BYTES_MAX: usize = 16 << 20;
 const ROWS_SETTING: &str = "tutti.rows_";
 
 /// A statement with the call that has the rows it needs.
-enum Filled<'p> {
+pub(super) enum Filled<'p> {
     /// Every node runs it, and answers are concatenated.
     OnEach(String, Call),
     /// The same with a text for each node.
@@ -127,7 +131,7 @@ impl Executor<'_> {
     }
 
     /// Brings together what the way that is taken asks for.
-    async fn fill_way<'p>(
+    pub(super) async fn fill_way<'p>(
         &mut self,
         gather: &'p Gather,
         call: &Call,
@@ -137,7 +141,8 @@ impl Executor<'_> {
             None => self.least_moving(gather, call).await?,
         };
         // Where the rest can be passed on as it comes, no more is kept than this.
-        let reception = self.reception_of(gather);
+        // What is explained is explained with all its rows.
+        let reception = self.reception_of(gather).filter(|_| self.exchanges.is_none());
         let most = |bytes: usize| reception.map(|_| bytes.min(self.travelling_bytes_max()));
         let (most_brought, most_of_parts) = (most(BROUGHT_BYTES_MAX), most(PARTS_BYTES_MAX));
         if let Some(Brought::Rows { collects, statement }) = way.brought
@@ -330,8 +335,8 @@ impl Executor<'_> {
         let bytes_max = self.travelling_bytes_max();
         let select = fill_template(&partial.select, call, &times);
         let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
-        let carrying = match brought {
-            0 => call.clone(),
+        let asking = match brought {
+            0 => Cow::Borrowed(call),
             _ => {
                 let mut overflow = Overflow::giving_up(most_brought);
                 let rows =
@@ -339,13 +344,20 @@ impl Executor<'_> {
                 if overflow.has_given_up {
                     return Ok(None);
                 }
-                call.carrying(self.rows_of(&rows), bytes_max)?
+                Cow::Owned(call.carrying(self.rows_of(&rows), bytes_max)?)
             }
         };
-        let need = SnapshotNeed::Rows;
-        let said = self.rows_up_to(&texts, Access::Read, need, &carrying, most_of_parts).await?;
+        let (begun, need) = (Instant::now(), SnapshotNeed::Rows);
+        let said = self.rows_up_to(&texts, Access::Read, need, &asking, most_of_parts).await?;
         let Some(said) = said else { return Ok(None) };
-        drop(carrying);
+        if self.exchanges.is_some() {
+            let bytes = said.iter().flatten().flatten().flatten().map(|value| value.len() as u64);
+            let rows = said.iter().map(|rows| rows.len() as u64);
+            let (rows, bytes) = (Some(rows.sum()), Some(bytes.sum()));
+            let measured = Measured { rows, bytes, elapsed: begun.elapsed() };
+            self.note_parts(measured, &texts, &asking).await?;
+        }
+        drop(asking);
         if said.iter().all(Vec::is_empty) && !partial.are_plain {
             // Nothing says of which types they would be.
             return Ok(None);

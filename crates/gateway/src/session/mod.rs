@@ -55,7 +55,7 @@ pub struct Session {
 impl Session {
     /// What carries out plans for this session.
     fn executor(&mut self) -> Executor<'_> {
-        Executor { tx: &mut self.tx, client: &mut self.client }
+        Executor { tx: &mut self.tx, client: &mut self.client, exchanges: None }
     }
 
     /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on the

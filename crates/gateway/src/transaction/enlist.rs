@@ -565,6 +565,9 @@ pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
                 && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
         }
         Plan::Data(DataPlan::CopyTo(copy)) => !matches!(copy.plan, CopyToPlan::One(..)),
+        Plan::Data(DataPlan::Explain(explain)) => {
+            explain.analyze && reads_several_nodes(&explain.of.plan)
+        }
         _ => false,
     }
 }

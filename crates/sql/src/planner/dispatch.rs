@@ -161,6 +161,9 @@ fn changes_beside_collected(plan: &Plan) -> bool {
         Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) => {
             changes_beside_collected(&otherwise.plan)
         }
+        Plan::Data(DataPlan::Explain(explain)) => {
+            explain.analyze && changes_beside_collected(&explain.of.plan)
+        }
         _ => false,
     }
 }

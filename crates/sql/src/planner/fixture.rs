@@ -426,12 +426,13 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
             writeln!(out, "{pad}declare {name}").unwrap();
             show(query, out, depth + 1);
         }
-        Plan::Data(DataPlan::Explain(Explain { of, statement, prefix, analyze, text_format })) => {
-            writeln!(
-                out,
-                "{pad}explain {prefix:?} {statement:?} analyze {analyze} text {text_format}"
-            )
-            .unwrap();
+        Plan::Data(DataPlan::Explain(explain)) => {
+            let Explain { of, statement, prefix, estimate_prefix, analyze, format, .. } = explain;
+            writeln!(out, "{pad}explain {prefix:?} {statement:?} analyze {analyze} {format:?}")
+                .unwrap();
+            if prefix != estimate_prefix {
+                writeln!(out, "{pad}  running nothing: {estimate_prefix:?}").unwrap();
+            }
             show(of, out, depth + 1);
         }
         Plan::Data(other) => writeln!(out, "{pad}{other:?}").unwrap(),

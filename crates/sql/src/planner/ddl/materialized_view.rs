@@ -159,6 +159,13 @@ fn lending(query: &NodeEnum, context: &Context<'_>) -> Result<Lending, Refusal> 
     let mut lending = Lending::default();
     let read = mentions::of(query, context).relations;
     for relation in read.values() {
+        if relation.is_cluster_view() {
+            return Err(Refusal::unsupported(
+                format!("a materialized view of {} is not supported", relation.sql_name()),
+                "Every node has rows of its own there, about itself, which cannot be lent to the node that fills the view.",
+                "Use CREATE TABLE … AS, and INSERT … SELECT again.",
+            ));
+        }
         match (&relation.kind, &relation.placement) {
             (RelationKind::View { .. }, _) => lending.views.push(relation.oid),
             (RelationKind::Table, placement) if placement.is_distributed() => {

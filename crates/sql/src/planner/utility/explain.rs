@@ -1,10 +1,14 @@
 //! EXPLAIN: the plan of another statement.
 //!
-//! Owns: cutting the explained statement out of the text. Never: renders a plan.
+//! Owns: cutting the explained statement out of the text, and what of its options nodes are asked with. Never: renders a plan.
 
-use pg_query::protobuf::ExplainStmt;
+use std::slice;
 
-use crate::plan::{DataPlan, Explain, Planned};
+use pg_query::NodeEnum;
+use pg_query::protobuf::{DefElem, ExplainStmt, Node};
+
+use crate::catalog::{quote_identifier, quote_literal};
+use crate::plan::{DataPlan, Explain, ExplainFormat, Planned};
 use crate::planner::syntax::{is_on, option, option_text};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -41,15 +45,65 @@ pub(in crate::planner) fn plan_explain(
     of: Planned,
 ) -> Planned {
     let why = of.why.clone();
-    let format = option(&explain.options, "format").and_then(option_text);
+    let options = &explain.options;
+    let format = last(options, "format").and_then(option_text).map(|it| it.to_ascii_lowercase());
+    let format = match format.as_deref() {
+        Some("json") => ExplainFormat::Json,
+        Some("yaml") => ExplainFormat::Yaml,
+        Some("xml") => ExplainFormat::Xml,
+        // Of others nodes say that there is none.
+        _ => ExplainFormat::Text,
+    };
+    let analyze = last(options, "analyze").is_some_and(is_on);
+    let prefix = match format {
+        ExplainFormat::Text => prefix.to_owned(),
+        _ => asking(options, |_| true, format),
+    };
+    let estimate_prefix = match analyze {
+        true => asking(options, |name| !WITH_ANALYZE.contains(&name), format),
+        false => prefix.clone(),
+    };
     let explain = DataPlan::Explain(Explain {
         of: Box::new(of),
         statement: text,
-        prefix: prefix.to_owned(),
-        analyze: option(&explain.options, "analyze").is_some_and(is_on),
-        text_format: format.is_none_or(|format| format.eq_ignore_ascii_case("text")),
+        prefix,
+        estimate_prefix,
+        analyze,
+        verbose: last(options, "verbose").is_some_and(is_on),
+        timing: last(options, "timing").is_none_or(is_on),
+        summary: last(options, "summary").is_none_or(is_on),
+        generic: last(options, "generic_plan").is_some_and(is_on),
+        format,
     });
     Planned::new(explain, why)
+}
+
+/// What can be asked for only of a statement that is run.
+const WITH_ANALYZE: [&str; 4] = ["analyze", "wal", "timing", "serialize"];
+
+/// The option as it counts: the last of its name.
+fn last<'a>(options: &'a [Node], name: &str) -> Option<&'a DefElem> {
+    options.iter().rev().find_map(|node| option(slice::from_ref(node), name))
+}
+
+/// EXPLAIN with those of the client's options that are wanted, in a format that the gateway can read.
+fn asking(options: &[Node], is_wanted: impl Fn(&str) -> bool, format: ExplainFormat) -> String {
+    let mut asked = Vec::new();
+    for node in options {
+        let Some(NodeEnum::DefElem(element)) = &node.node else { continue };
+        if element.defname == "format" || !is_wanted(&element.defname) {
+            continue;
+        }
+        let value = option_text(element).map(|value| quote_literal(&value)).unwrap_or_default();
+        asked.push(format!("{} {value}", quote_identifier(&element.defname)));
+    }
+    if format != ExplainFormat::Text {
+        asked.push("FORMAT JSON".to_owned());
+    }
+    match asked.is_empty() {
+        true => "EXPLAIN ".to_owned(),
+        false => format!("EXPLAIN ({}) ", asked.join(", ")),
+    }
 }
 
 /// The byte at which the explained statement begins.

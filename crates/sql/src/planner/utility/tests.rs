@@ -296,28 +296,29 @@ fn explain_cuts_out_the_statement() {
     check(
         "EXPLAIN SELECT 1",
         expect![[r#"
-            explain "EXPLAIN " "SELECT 1" analyze false text true
+            explain "EXPLAIN " "SELECT 1" analyze false Text
               one home Read
         "#]],
     );
     check(
         "EXPLAIN ANALYZE VERBOSE SELECT * FROM customers WHERE id = 1",
         expect![[r#"
-            explain "EXPLAIN ANALYZE VERBOSE " "SELECT * FROM customers WHERE id = 1" analyze true text true
+            explain "EXPLAIN ANALYZE VERBOSE " "SELECT * FROM customers WHERE id = 1" analyze true Text
+              running nothing: "EXPLAIN (\"verbose\" ) "
               one pinned bucket 838 Read
         "#]],
     );
     check(
         "EXPLAIN (ANALYZE off, FORMAT json) (SELECT 1)",
         expect![[r#"
-            explain "EXPLAIN (ANALYZE off, FORMAT json) " "(SELECT 1)" analyze false text false
+            explain "EXPLAIN (\"analyze\" 'off', FORMAT JSON) " "(SELECT 1)" analyze false Json
               one home Read
         "#]],
     );
     check(
         "EXPLAIN (SELECT 1)",
         expect![[r#"
-            explain "EXPLAIN " "(SELECT 1)" analyze false text true
+            explain "EXPLAIN " "(SELECT 1)" analyze false Text
               one home Read
         "#]],
     );
