@@ -53,12 +53,19 @@ fn keeps(tree: &NodeEnum, context: &Context<'_>) -> bool {
         NodeEnum::CopyStmt(copy) if copy.is_from => {
             may_change(copy.relation.as_ref(), events::INSERT, None, context)
         }
+        // What is within these the walk below does not come to.
+        NodeEnum::CopyStmt(copy) => within(copy.query.as_deref(), context),
+        NodeEnum::ExplainStmt(explain) => within(explain.query.as_deref(), context),
         _ => false,
     };
     walk::read::children(tree, &mut |child: &Node| {
         found = found || child.node.as_ref().is_some_and(|child| keeps(child, context));
     });
     found
+}
+
+fn within(query: Option<&Node>, context: &Context<'_>) -> bool {
+    query.and_then(|query| query.node.as_ref()).is_some_and(|query| keeps(query, context))
 }
 
 /// The columns that an UPDATE assigns; `None` where that is not plain.
