@@ -208,7 +208,7 @@ fn clients_cannot_touch_entries() -> Result<()> {
         }
     }
     let namesake = format!("ALTER TABLE own ADD CONSTRAINT tutti_unique_{number}_i CHECK (id > 0)");
-    ensure!(sqlstate(&mut plain, &namesake)? != "", "{namesake}");
+    ensure!(!sqlstate(&mut plain, &namesake)?.is_empty(), "{namesake}");
     Ok(())
 }
 

@@ -173,7 +173,7 @@ impl Executor<'_> {
             return Err(Failure::unsupported(
                 format!("index \"{name}\" cannot be unique over all nodes"),
                 format!("The type of column \"{}\" is {}.", column.name, column.declared_type),
-                "WITH (tutti.global_unique) is for plain columns of built-in types.",
+                "Unique over all nodes can be plain columns of built-in types.",
             ));
         };
         let qualified = format!("{}.{}", quote_identifier(schema), quote_identifier(name));

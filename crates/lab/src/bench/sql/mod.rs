@@ -6,77 +6,33 @@
 
 use std::fs::File;
 use std::io::{LineWriter, Write};
-use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
-use clap::Args;
 use futures_util::{SinkExt, StreamExt};
-use serde::Serialize;
 use tokio::task::spawn_blocking;
 use tokio_postgres::{Client, SimpleQueryMessage};
 use tutti_embed::Cluster;
 use tutti_gateway::Switches;
 use tutti_lab::client;
 
-use self::report::Figures;
-use self::shapes::{Kind, SHAPES, Shape, TABLES, Work, written_for};
+pub(crate) use self::args::SqlArgs;
+use self::figures::{Figures, POSTGRESQL, Record, TUTTI};
+use self::shapes::{SHAPES, Shape, TABLES, Work, written_for};
 use super::output::{json_file, progress_bar};
 use crate::ground::durable;
 use crate::ground::gateway::{self, Gateway};
 use crate::interrupt::Interrupt;
 
+mod args;
+mod figures;
 mod report;
 mod shapes;
 
 /// What a server admits; one client is measured.
 const CONNECTIONS: u32 = 100;
-
-#[derive(Debug, Args)]
-pub(crate) struct SqlArgs {
-    /// Rows of the largest table
-    #[arg(long, value_name = "N", default_value_t = 500_000,
-          value_parser = clap::value_parser!(u32).range(1_000..=100_000_000))]
-    rows: u32,
-    /// How many PostgreSQL servers the cluster has
-    #[arg(long, value_name = "N", default_value_t = 3,
-          value_parser = clap::value_parser!(u16).range(1..=16))]
-    nodes: u16,
-    /// How often everything is measured
-    #[arg(long, value_name = "N", default_value_t = 5,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// Only statements with this in their name
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    only: String,
-    /// A first look: fewer rows, two rounds
-    #[arg(long)]
-    quick: bool,
-    /// Write every measurement to this file, one line of JSON each
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-}
-
-/// One measurement.
-#[derive(Clone, Debug, Serialize)]
-struct Record {
-    round: u32,
-    #[serde(serialize_with = "name_of")]
-    kind: Kind,
-    shape: &'static str,
-    /// [`POSTGRESQL`] or [`TUTTI`].
-    endpoint: &'static str,
-    ms: f64,
-}
-
-fn name_of<S: serde::Serializer>(kind: &Kind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(kind.name())
-}
-
-const POSTGRESQL: &str = "postgresql";
-const TUTTI: &str = "tutti";
 
 /// One of the two that are compared.
 struct Endpoint {

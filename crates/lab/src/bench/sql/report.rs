@@ -4,38 +4,15 @@
 
 use std::fmt::Display;
 
+use super::args::SqlArgs;
+use super::figures::{Figures, POSTGRESQL, TUTTI};
 use super::shapes::{Kind, Shape};
-use super::{POSTGRESQL, Record, SqlArgs, TUTTI};
 use crate::bench::aim::{Aim, Limit};
 use crate::bench::median::Median;
 use tutti_lab::table::layout;
 
 /// What statements whose parts are put together may take, of one PostgreSQL's time.
 const IN_PARTS_MAX: f64 = 1.3;
-
-/// All measurements of a run.
-#[derive(Debug, Default)]
-pub(super) struct Figures(Vec<Record>);
-
-impl Figures {
-    pub(super) fn push(&mut self, record: Record) {
-        self.0.push(record);
-    }
-
-    /// Of a statement in every round, in order.
-    fn ms(&self, shape: &Shape, endpoint: &str) -> Vec<f64> {
-        let is_meant = |record: &&Record| {
-            (record.kind, record.shape, record.endpoint) == (shape.kind, shape.name, endpoint)
-        };
-        self.0.iter().filter(is_meant).map(|record| record.ms).collect()
-    }
-
-    /// Of one PostgreSQL's time, divided round by round.
-    fn ratio(&self, shape: &Shape) -> Option<Median> {
-        let (ours, theirs) = (self.ms(shape, TUTTI), self.ms(shape, POSTGRESQL));
-        Median::of(ours.into_iter().zip(theirs).map(|(ours, theirs)| ours / theirs))
-    }
-}
 
 /// On what is measured.
 pub(super) fn about(args: &SqlArgs, version: impl Display) -> String {
