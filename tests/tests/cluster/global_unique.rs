@@ -213,6 +213,166 @@ fn clients_cannot_touch_entries() -> Result<()> {
 }
 
 #[test]
+fn names_of_columns_are_nothing_but_names() -> Result<()> {
+    let cluster = cluster()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("CREATE ROLE plain LOGIN")?;
+    owner.query("GRANT ALL ON SCHEMA public TO plain")?;
+    let mut plain = Client::connect_as(&cluster.endpoint(), "plain")?;
+    plain.query("SET check_function_bodies = off")?;
+    for (table, key, column) in [
+        ("a", "$body$;ALTER ROLE plain SUPERUSER;SELECT $body$", "c"),
+        ("b", "k", "$body$;ALTER ROLE plain SUPERUSER;SELECT $body$"),
+        ("c", "k'; ALTER ROLE plain SUPERUSER; --", "v' || '"),
+        ("d", "it's \\", "%s %1$s {}"),
+    ] {
+        plain.query(&format!(
+            "CREATE TABLE {table} (\"{key}\" int PRIMARY KEY, \"{column}\" int) DISTRIBUTE BY HASH (\"{key}\")"
+        ))?;
+        let make = format!(
+            "CREATE UNIQUE INDEX {table}_u ON {table} (\"{column}\") WITH (tutti.global_unique)"
+        );
+        if !sqlstate(&mut plain, &make)?.is_empty() {
+            // A name of which no SQL can be made may be refused.
+            ensure!(table == "d", "{make}");
+            continue;
+        }
+        plain.query(&format!("INSERT INTO {table} SELECT g, g FROM generate_series(1, 20) g"))?;
+        plain.query(&format!("UPDATE {table} SET \"{column}\" = 100 WHERE \"{column}\" = 20"))?;
+        let twice = format!("INSERT INTO {table} VALUES (21, 100)");
+        ensure!(sqlstate(&mut plain, &twice)? == "23505", "{twice}");
+    }
+    let rights = "SELECT rolsuper FROM pg_roles WHERE rolname = 'plain'";
+    for node in cluster.nodes() {
+        ensure!(Client::connect(&node)?.value(rights)? == "f");
+    }
+    Ok(())
+}
+
+/// Code of a client that runs while a node tells what has changed tells nothing to the gateway.
+#[test]
+fn nobody_else_can_tell_what_has_changed() -> Result<()> {
+    let cluster = cluster()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("INSERT INTO users SELECT g, 'u' || g FROM generate_series(1, 20) g")?;
+    owner.query("CREATE ROLE plain LOGIN")?;
+    owner.query("GRANT ALL ON SCHEMA public TO plain")?;
+    let mut plain = Client::connect_as(&cluster.endpoint(), "plain")?;
+    plain.query("CREATE TABLE own (id int PRIMARY KEY, code int) DISTRIBUTE BY HASH (id)")?;
+    plain.query("CREATE UNIQUE INDEX own_code ON own (code) WITH (tutti.global_unique)")?;
+    plain.query("CREATE TABLE at_home (id int)")?;
+    let of =
+        |column| format!("SELECT number FROM tutti.unique_index WHERE columns = '{{{column}}}'");
+    let (theirs, own) = (owner.value(&of("email"))?, owner.value(&of("code"))?);
+    plain.query(&format!(
+        "CREATE FUNCTION evil() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            FOR b IN 0..1023 LOOP
+                RAISE INFO '{theirs} + %', b USING DETAIL = format('(blocked%s,777)', b);
+                RAISE INFO '{theirs} + % ', b USING DETAIL = format('(blocked%s,777)', b);
+            END LOOP;
+            RETURN NULL; END$$"
+    ))?;
+    // The namesake is not in the snapshot of the other's transaction, and is fired all the same.
+    let mut older = Client::connect_as(&cluster.endpoint(), "plain")?;
+    older.query("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+    older.query("SELECT * FROM own, at_home")?;
+    let mut past = Client::connect_as(&cluster.nodes()[0], "plain")?;
+    past.query(&format!(
+        "CREATE CONSTRAINT TRIGGER tutti_unique_{own}_u AFTER INSERT ON at_home DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION evil()"
+    ))?;
+    for sql in ["INSERT INTO at_home VALUES (1)", "INSERT INTO own VALUES (1, 1)", "COMMIT"] {
+        sqlstate(&mut older, sql)?;
+    }
+    plain.query("DROP TABLE at_home")?;
+    ensure!(sqlstate(&mut owner, "INSERT INTO users VALUES (100, 'blocked7')")?.is_empty());
+    ensure!(sqlstate(&mut owner, "INSERT INTO users VALUES (101, 'blocked1023')")?.is_empty());
+    // What the triggers are called by is not changed.
+    for sql in [
+        format!("ALTER TABLE own RENAME CONSTRAINT tutti_unique_{own}_i TO foo"),
+        format!("ALTER TRIGGER tutti_unique_{own}_i ON own RENAME TO foo"),
+    ] {
+        ensure!(!sqlstate(&mut plain, &sql)?.is_empty(), "{sql}");
+    }
+    owner.query("INSERT INTO users VALUES (102, 'after')")?;
+    Ok(())
+}
+
+#[test]
+fn what_others_have_stops_nobody() -> Result<()> {
+    let cluster = cluster()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("CREATE ROLE plain LOGIN")?;
+    owner.query("GRANT ALL ON users TO plain")?;
+    owner.query("CREATE SCHEMA hidden")?;
+    owner.query("CREATE TABLE hidden.s (id int PRIMARY KEY, e text) DISTRIBUTE BY HASH (id)")?;
+    owner.query("CREATE UNIQUE INDEX s_e ON hidden.s (e) WITH (tutti.global_unique)")?;
+    let mut plain = Client::connect_as(&cluster.endpoint(), "plain")?;
+    plain.query("INSERT INTO users SELECT g, 'p' || g FROM generate_series(1, 10) g")?;
+    let number = owner.value("SELECT number FROM tutti.unique_index WHERE columns = '{email}'")?;
+    // In no schema of the table's.
+    plain.query(&format!(
+        "CREATE TEMP TABLE t (c int CONSTRAINT tutti_unique_{number}_i CHECK (c > 0))"
+    ))?;
+    plain.query("INSERT INTO users SELECT g, 'p' || g FROM generate_series(11, 20) g")?;
+    // One that is gone meanwhile.
+    let mut older = Client::connect(&cluster.endpoint())?;
+    older.query("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
+    older.query("SELECT count(*) FROM users")?;
+    owner.query("DROP TABLE hidden.s")?;
+    older.query("INSERT INTO users VALUES (200, 'p200')")?;
+    older.query("COMMIT")?;
+    Ok(())
+}
+
+#[test]
+fn values_are_compared_and_not_their_texts_alone() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner
+        .query("CREATE TABLE times (id int PRIMARY KEY, t timestamptz) DISTRIBUTE BY HASH (id)")?;
+    owner.query("CREATE UNIQUE INDEX times_t ON times (t) WITH (tutti.global_unique)")?;
+    owner.query("SET timezone = 'Europe/Moscow'")?;
+    owner.query("SET datestyle = 'SQL'")?;
+    // That night an hour came twice.
+    owner.query("INSERT INTO times VALUES (1, '2014-10-25 21:30:00Z')")?;
+    owner.query("UPDATE times SET t = t + interval '1 hour' WHERE id = 1")?;
+    for id in 2..6 {
+        let twice = format!("INSERT INTO times VALUES ({id}, '2014-10-25 22:30:00Z')");
+        ensure!(sqlstate(&mut owner, &twice)? == "23505", "{twice}");
+    }
+    owner.query("INSERT INTO times VALUES (12, '2014-10-25 21:30:00Z')")?;
+    owner
+        .query("CREATE UNLOGGED TABLE lost (id int PRIMARY KEY, e text) DISTRIBUTE BY HASH (id)")?;
+    let unlogged = "CREATE UNIQUE INDEX lost_e ON lost (e) WITH (tutti.global_unique)";
+    ensure!(sqlstate(&mut owner, unlogged)? == "0A000");
+    ensure!(!sqlstate(&mut owner, "ALTER TABLE times SET UNLOGGED")?.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_value_is_told_to_those_who_may_read_it() -> Result<()> {
+    let cluster = cluster()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("INSERT INTO users SELECT g, 'u' || g FROM generate_series(1, 20) g")?;
+    owner.query("CREATE ROLE writer LOGIN")?;
+    owner.query("GRANT INSERT ON users TO writer")?;
+    let mut writer = Client::connect_as(&cluster.endpoint(), "writer")?;
+    for (id, reads) in (100..110).map(|id| (id, false)).chain((110..120).map(|id| (id, true))) {
+        if id == 110 {
+            owner.query("GRANT SELECT (email) ON users TO writer")?;
+        }
+        let twice = writer.simple(&format!("INSERT INTO users VALUES ({id}, 'u7')"), &[])?;
+        let error = twice.error().context("two rows have one value")?;
+        ensure!(error.sqlstate() == "23505", "{error:?}");
+        // Where both rows are on one node, PostgreSQL says it, and asks for the right to read all columns of the key.
+        let told = error.get(b'D').is_some_and(|it| it.contains("u7"));
+        ensure!(reads || !told, "{error:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_killed_gateway_leaves_no_entry_without_its_row() -> Result<()> {
     let servers = servers::durable(3)?;
     process::init(&servers)?;

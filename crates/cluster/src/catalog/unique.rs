@@ -67,8 +67,17 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// `None` if it is another notice.
-    pub fn read(notice: &ErrorFields) -> Option<Self> {
+    /// `None` if it is another notice. Then, too, if the node's functions have not made it, in the transaction that the
+    /// connection is in: code of others may tell anything.
+    pub fn read(notice: &ErrorFields, connection: &NodeConnection, seals: &Seals) -> Option<Self> {
+        let (changed, seal) = Self::parse(notice)?;
+        let sign = if changed.is_added { '+' } else { '-' };
+        let Self { number, bucket, entry, .. } = &changed;
+        let message = format!("told {number} {sign} {bucket} {entry}");
+        (!seal.is_empty() && seals.seal_now(connection, &message) == seal).then_some(changed)
+    }
+
+    fn parse(notice: &ErrorFields) -> Option<(Self, &str)> {
         let mut words = notice.message().split(' ');
         let number = words.next()?.parse().ok()?;
         let is_added = match words.next()? {
@@ -77,8 +86,9 @@ impl Changed {
             _ => return None,
         };
         let bucket = words.next()?.parse().ok()?;
+        let seal = words.next()?;
         (words.next().is_none() && notice.get(b'V') == Some("INFO")).then_some(())?;
-        Some(Self { number, is_added, bucket, entry: notice.get(b'D')?.to_owned() })
+        Some((Self { number, is_added, bucket, entry: notice.get(b'D')?.to_owned() }, seal))
     }
 }
 
@@ -113,13 +123,20 @@ mod tests {
             ErrorFields::with_severity(severity, "00000", message).with(b'D', "(a,1)")
         };
         assert_eq!(
-            Changed::read(&notice("INFO", "17 + 1023")),
-            Some(Changed { number: 17, is_added: true, bucket: 1023, entry: "(a,1)".to_owned() })
+            Changed::parse(&notice("INFO", "17 + 1023 5ea1")),
+            Some((
+                Changed { number: 17, is_added: true, bucket: 1023, entry: "(a,1)".to_owned() },
+                "5ea1"
+            ))
         );
-        for (severity, message) in
-            [("NOTICE", "17 + 3"), ("INFO", "17 * 3"), ("INFO", "17 + 3 4"), ("INFO", "hello")]
-        {
-            assert_eq!(Changed::read(&notice(severity, message)), None);
+        for (severity, message) in [
+            ("NOTICE", "17 + 3 5ea1"),
+            ("INFO", "17 * 3 5ea1"),
+            ("INFO", "17 + 3"),
+            ("INFO", "17 + 3 5ea1 4"),
+            ("INFO", "hello"),
+        ] {
+            assert_eq!(Changed::parse(&notice(severity, message)), None);
         }
     }
 }

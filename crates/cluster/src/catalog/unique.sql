@@ -23,15 +23,30 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     other text;
 BEGIN
-    SELECT format('constraint "%s" of %s', k.conname, k.conrelid::regclass) INTO other FROM pg_constraint k
-        WHERE k.conname = ANY (ARRAY(SELECT concat('tutti_unique_', kept, '_', s)::name FROM unnest('{i,u,d}'::text[]) AS s))
-        AND k.conrelid IS DISTINCT FROM (SELECT u.relation FROM tutti.unique_index u WHERE u.number = kept) LIMIT 1;
+    SELECT format('constraint "%s"', k.conname) INTO other
+        FROM tutti.unique_index u JOIN pg_class c ON c.oid = u.relation JOIN pg_constraint k ON k.connamespace = c.relnamespace
+        WHERE u.number = kept
+        AND k.conname = ANY (ARRAY(SELECT concat('tutti_unique_', kept, '_', s)::name FROM unnest('{i,u,d}'::text[]) AS s))
+        AND NOT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+            WHERE t.tgconstraint = k.oid AND t.tgrelid = u.relation AND p.pronamespace = 'tutti'::regnamespace
+            AND p.proname = concat('note_unique_', kept)) LIMIT 1;
     IF other IS NOT NULL THEN
         RAISE reserved_name USING MESSAGE = format('%s has a name that Tutti needs', other),
             HINT = 'Call it otherwise.';
     END IF;
 END $tutti$;
-COMMENT ON FUNCTION tutti.refuse_namesakes IS 'Fails if a constraint that Tutti has not made is called like one that notes changes of this index. For the functions of this schema.';
+COMMENT ON FUNCTION tutti.refuse_namesakes IS 'Fails if a constraint that Tutti has not made is called like one that notes changes of this index, in its schema. For the functions of this schema.';
+
+-- Code of others may be run while changes are told, and could tell some as well: so each is sealed.
+CREATE OR REPLACE FUNCTION tutti.tell_changed(kept oid, sign text, in_bucket bigint, entry text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    told text := concat(kept, ' ', sign, ' ', in_bucket);
+BEGIN
+    RAISE INFO USING MESSAGE = concat(told, ' ', tutti.seal_of(concat(pg_backend_pid(), ' ',
+        encode(timestamptz_send(now()), 'hex'), ' told ', told, ' ', entry))), DETAIL = entry;
+END $tutti$;
+COMMENT ON FUNCTION tutti.tell_changed IS 'Tells a gateway of an entry that is gone or there. For the functions of this schema.';
 
 -- `bucket` computes the bucket of the value that stands for {} in it.
 CREATE OR REPLACE FUNCTION tutti.make_unique(index_schema text, index_name text, new_number oid, bucket text, seal text)
@@ -55,7 +70,7 @@ BEGIN
             seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can make an index unique over all nodes';
     END IF;
-    SELECT i.*, c.relname, c.relkind, c.relispartition, c.relowner, c.oid::regclass::text AS of_table, a.amname,
+    SELECT i.*, c.relname, c.relkind, c.relpersistence, c.relispartition, c.relowner, c.oid::regclass::text AS of_table, a.amname,
         p.kind, p.key_attnum INTO found
         FROM pg_class x JOIN pg_namespace n ON n.oid = x.relnamespace JOIN pg_index i ON i.indexrelid = x.oid
         JOIN pg_class c ON c.oid = i.indrelid JOIN pg_am a ON a.oid = x.relam
@@ -69,6 +84,7 @@ BEGIN
     END IF;
     problem := CASE
         WHEN found.relkind <> 'r' OR found.relispartition THEN 'Its table is partitioned, or is a partition.'
+        WHEN found.relpersistence <> 'p' THEN 'Its table is UNLOGGED: a crash would empty it, and not the other nodes'' entries.'
         WHEN found.kind IS DISTINCT FROM 'hash' THEN 'Its table is not distributed BY HASH.'
         WHEN NOT found.indisunique THEN 'It is not UNIQUE.'
         WHEN found.indexprs IS NOT NULL THEN 'It has an expression.'
@@ -121,34 +137,38 @@ BEGIN
 
     SELECT string_agg(format('OLD.%I', c), ', ' ORDER BY p), string_agg(format('NEW.%I', c), ', ' ORDER BY p)
         INTO old_row, new_row FROM unnest(called || key_name) WITH ORDINALITY AS u (c, p);
-    EXECUTE format($make$CREATE FUNCTION %1$s() RETURNS trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    -- As a literal: names of columns are whatever their table's owner wants.
+    EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+        SET search_path = pg_catalog, pg_temp AS %L', noted, format($body$
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
-        TRUNCATE %2$s;
+        TRUNCATE %1$s;
         RETURN NULL;
     END IF;
-    PERFORM tutti.expect_drain(%3$s);
-    IF TG_OP <> 'INSERT' AND NOT (%4$s) THEN
-        RAISE INFO USING MESSAGE = concat('%3$s - ', %5$s), DETAIL = ROW(%6$s)::%2$s::text;
+    PERFORM tutti.expect_drain(%2$s);
+    IF TG_OP <> 'INSERT' AND NOT (%3$s) THEN
+        PERFORM tutti.tell_changed(%2$s, '-', %4$s, ROW(%5$s)::%1$s::text);
     END IF;
-    IF TG_OP <> 'DELETE' AND NOT (%7$s) THEN
-        RAISE INFO USING MESSAGE = concat('%3$s + ', %8$s), DETAIL = ROW(%9$s)::%2$s::text;
+    IF TG_OP <> 'DELETE' AND NOT (%6$s) THEN
+        PERFORM tutti.tell_changed(%2$s, '+', %7$s, ROW(%8$s)::%1$s::text);
     END IF;
     RETURN NULL;
-END $body$$make$, noted, entries, new_number,
+END $body$, entries, new_number,
         (SELECT string_agg(format('OLD.%I IS NULL', c), ' OR ') FROM unnest(called) AS u (c)),
         replace(bucket, '{}', format('OLD.%I', called[1])), old_row,
         (SELECT string_agg(format('NEW.%I IS NULL', c), ' OR ') FROM unnest(called) AS u (c)),
-        replace(bucket, '{}', format('NEW.%I', called[1])), new_row);
+        replace(bucket, '{}', format('NEW.%I', called[1])), new_row));
     EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', noted);
 
     EXECUTE format('CREATE CONSTRAINT TRIGGER %I AFTER INSERT ON %s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
             WHEN (NOT (%s)) EXECUTE FUNCTION %s()', 'tutti_unique_' || new_number || '_i', found.of_table,
         (SELECT string_agg(format('NEW.%I IS NULL', c), ' OR ') FROM unnest(called) AS u (c)), noted);
     EXECUTE format('CREATE CONSTRAINT TRIGGER %I AFTER UPDATE ON %s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
-            WHEN ((%s) IS DISTINCT FROM (%s)) EXECUTE FUNCTION %s()', 'tutti_unique_' || new_number || '_u', found.of_table,
-        -- As texts: 1.0 and 1.00 are equal, and written otherwise.
+            WHEN ((%s) IS DISTINCT FROM (%s) OR (%s) IS DISTINCT FROM (%s)) EXECUTE FUNCTION %s()',
+        'tutti_unique_' || new_number || '_u', found.of_table,
+        (SELECT string_agg(format('OLD.%I', c), ', ' ORDER BY p) FROM unnest(called || key_name) WITH ORDINALITY AS u (c, p)),
+        (SELECT string_agg(format('NEW.%I', c), ', ' ORDER BY p) FROM unnest(called || key_name) WITH ORDINALITY AS u (c, p)),
+        -- As texts, too: 1.0 and 1.00 are equal, and written otherwise. (Not as texts alone: one may be two times of day.)
         (SELECT string_agg(format('OLD.%I::text', c), ', ' ORDER BY p) FROM unnest(called || key_name) WITH ORDINALITY AS u (c, p)),
         (SELECT string_agg(format('NEW.%I::text', c), ', ' ORDER BY p) FROM unnest(called || key_name) WITH ORDINALITY AS u (c, p)),
         noted);
@@ -191,15 +211,21 @@ COMMENT ON FUNCTION tutti.expect_drain IS 'Fails unless a gateway is reading wha
 CREATE OR REPLACE FUNCTION tutti.begin_drain(seal text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
+    written oid[];
     names text;
 BEGIN
     IF tutti.is_sealed('drain unique', seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can keep the entries of indexes';
     END IF;
-    PERFORM tutti.refuse_namesakes(u.number) FROM tutti.unique_index u;
+    -- Of tables that the transaction has written: it has locked them, so they stay, and others' may go.
+    SELECT array_agg(u.number) INTO written FROM tutti.unique_index u
+        WHERE EXISTS (SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.locktype = 'relation' AND l.granted
+            AND l.relation = u.relation AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+            AND l.mode NOT IN ('AccessShareLock', 'RowShareLock'));
+    PERFORM tutti.refuse_namesakes(u.number) FROM unnest(written) AS u (number);
     SELECT string_agg(format('%I.%I', n.nspname, concat('tutti_unique_', u.number, '_', s.suffix)), ', ') INTO names
         FROM tutti.unique_index u JOIN pg_class c ON c.oid = u.relation JOIN pg_namespace n ON n.oid = c.relnamespace
-        CROSS JOIN unnest('{i,u,d}'::text[]) AS s (suffix);
+        CROSS JOIN unnest('{i,u,d}'::text[]) AS s (suffix) WHERE u.number = ANY (written);
     PERFORM set_config('tutti.draining', tutti.draining(), true);
     RETURN names;
 END $tutti$;
@@ -208,7 +234,7 @@ COMMENT ON FUNCTION tutti.begin_drain IS 'The constraints that note changes of u
 -- What it tells is read by another node, under the same settings.
 CREATE OR REPLACE FUNCTION tutti.drain_unique(seal text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
-SET bytea_output = hex AS $tutti$
+SET bytea_output = hex SET client_min_messages = error AS $tutti$
 DECLARE
     names text := tutti.begin_drain(seal);
 BEGIN
@@ -225,6 +251,7 @@ CREATE OR REPLACE FUNCTION tutti.keep_unique(kept oid, removed text, added text,
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
 SET bytea_output = hex SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
 DECLARE
+    acting name := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
     entries text := format('tutti.%I', 'unique_' || kept);
     index record;
     gone bigint;
@@ -238,7 +265,9 @@ BEGIN
     -- One that was rebuilt CONCURRENTLY is another, which forget_unique learns with the next change of the schema.
     SELECT u.columns, coalesce(c.relname, (SELECT x.relname FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid
             WHERE i.indrelid = u.relation AND i.indisunique AND i.indkey::smallint[] = u.attnums LIMIT 1)) AS called,
-        t.relname AS of_table, n.nspname AS in_schema INTO index
+        t.relname AS of_table, n.nspname AS in_schema, NOT t.relrowsecurity AND (has_table_privilege(acting, t.oid, 'SELECT')
+            OR (SELECT bool_and(has_column_privilege(acting, t.oid, a, 'SELECT')) FROM unnest(u.attnums) AS a)) AS may_read
+        INTO index
         FROM tutti.unique_index u LEFT JOIN pg_class c ON c.oid = u.index JOIN pg_class t ON t.oid = u.relation
         JOIN pg_namespace n ON n.oid = t.relnamespace WHERE u.number = kept;
     IF removed <> '{}' THEN
@@ -260,6 +289,10 @@ BEGIN
     END IF;
 EXCEPTION WHEN unique_violation THEN
     GET STACKED DIAGNOSTICS violation = PG_EXCEPTION_DETAIL;
+    -- As PostgreSQL: whoever may not read the value is not told it.
+    IF NOT index.may_read THEN
+        violation := '';
+    END IF;
     IF builds THEN
         RAISE unique_violation USING MESSAGE = format('could not create unique index "%s"', index.called),
             DETAIL = regexp_replace(violation, ' already exists\.$', ' is duplicated.'),
@@ -326,10 +359,13 @@ BEGIN
                 WHERE p.relation = known.relation AND a.attname = known.key)
             THEN 'What keeps it knows its columns, and the distribution key, by the names that they had.'
         WHEN NOT EXISTS (SELECT FROM tutti.placement p WHERE p.relation = known.relation AND p.kind = 'hash')
-            OR EXISTS (SELECT FROM pg_class c WHERE c.oid = known.relation AND c.relispartition)
-            THEN 'Its table would not be one that is distributed BY HASH by itself any more.'
+            OR EXISTS (SELECT FROM pg_class c WHERE c.oid = known.relation
+                AND (c.relispartition OR c.relpersistence <> 'p'))
+            THEN 'Its table would not be a logged one that is distributed BY HASH by itself any more.'
         WHEN (SELECT count(*) FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid AND p.pronamespace = 'tutti'::regnamespace
-                WHERE t.tgrelid = known.relation AND t.tgenabled = 'A'
+                LEFT JOIN pg_constraint k ON k.oid = t.tgconstraint
+                WHERE t.tgrelid = known.relation AND t.tgenabled = 'A' AND p.proname = concat('note_unique_', known.number)
+                AND coalesce(k.conname, t.tgname) = t.tgname
                 AND t.tgname = ANY (ARRAY(SELECT concat('tutti_unique_', known.number, '_', s) FROM unnest('{i,u,d,t}'::text[]) AS s))) <> 4
             THEN 'The triggers that note its changes would be off, or be called otherwise.'
         WHEN EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = known.index AND k.contype <> 'f')

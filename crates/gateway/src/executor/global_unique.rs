@@ -84,13 +84,18 @@ impl Executor<'_> {
         let notices = link.connection().take_notices();
         link.connection().keep_notices_up_to(None);
         asked.map_err(without_place)?;
-        for notice in notices {
-            let changed =
-                ErrorFields::decode(&notice).ok().and_then(|notice| Changed::read(&notice));
-            let Some(Changed { number, is_added, bucket, entry }) = changed else {
-                // The node has said more than is kept.
-                return Err(too_many(bytes_max));
-            };
+        let notices: Vec<_> =
+            notices.iter().filter_map(|notice| ErrorFields::decode(notice).ok()).collect();
+        if notices.iter().any(|notice| notice.get(b'V') == Some("WARNING")) {
+            // It was told to send none: the node has said more than is kept.
+            return Err(too_many(bytes_max));
+        }
+        let connection = self.tx.links.at(&node).connection();
+        // What else was said was said by code of others.
+        let seals = &registry.cluster.seals;
+        let changes: Vec<_> =
+            notices.iter().filter_map(|notice| Changed::read(notice, connection, seals)).collect();
+        for Changed { number, is_added, bucket, entry } in changes {
             let owner = self.owner(self.map_of_index(number)?, bucket)?;
             entries.add(number, owner, entry, if is_added { 1 } else { -1 });
         }
