@@ -20,9 +20,10 @@ COMMENT ON FUNCTION tutti.unfinished IS 'Of the numbers of transactions and subt
 
 -- Takes the number of the transaction that wrote a row's version, of 32 bits, and the moment at which other rows were
 -- read before: the snapshot, and behind it what tutti.unfinished() had said before that. Returns true; 40001 if a
--- transaction that has committed since has written the version.
-CREATE OR REPLACE FUNCTION tutti.is_of_moment(version xid, moment text) RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+-- transaction that has committed since has written the version. `beside`: nothing that is looked at, but a row of the
+-- statement's, so that rows are asked after they have been joined, and not all that are looked at.
+CREATE OR REPLACE FUNCTION tutti.of_moment(version xid, moment text, beside record) RETURNS boolean
+LANGUAGE plpgsql STABLE COST 1000 SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     before pg_snapshot := split_part(moment, '|', 1)::pg_snapshot;
     -- In which the statement has found the row, as the function is STABLE.
@@ -66,16 +67,4 @@ BEGIN
         DETAIL = 'A row that the statement would change has been changed after the rows of other nodes were read.',
         HINT = 'The transaction might succeed if retried.';
 END $tutti$;
-COMMENT ON FUNCTION tutti.is_of_moment IS 'Whether a row''s version was there at an earlier moment; an error if not.';
-
--- The same: of most rows it is seen without a call, for the function's text takes its place.
-CREATE OR REPLACE FUNCTION tutti.of_moment(version xid, moment text) RETURNS boolean
-LANGUAGE sql STABLE AS $tutti$
-    SELECT CASE
-        WHEN (version::pg_catalog.text::pg_catalog.int8 OPERATOR(pg_catalog.-) pg_catalog.pg_snapshot_xmin(
-                pg_catalog.split_part(moment, '|', 1)::pg_catalog.pg_snapshot)::pg_catalog.text::pg_catalog.int8)
-            OPERATOR(pg_catalog.&) 2147483648 OPERATOR(pg_catalog.=) 2147483648 THEN true
-        ELSE tutti.is_of_moment(version, moment)
-    END
-$tutti$;
 COMMENT ON FUNCTION tutti.of_moment IS 'Whether a row''s version was there at an earlier moment; an error if not.';

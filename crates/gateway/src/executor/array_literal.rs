@@ -257,9 +257,12 @@ mod tests {
 
     #[test]
     fn rows_survive_both_levels_of_quoting() {
-        check(&[Some("1"), Some("foo")], expect![[r#"{"(1,foo)"}"#]]);
-        check(&[Some("a b"), None, Some("")], expect![[r#"{"(\"a b\",,\"\")"}"#]]);
-        check(&[Some(r#"it's "q" \ end"#)], expect![[r#"{"(\"it's \"\"q\"\" \\\\ end\")"}"#]]);
+        check(&[Some("1"), Some("foo")], expect![[r#"{"(1,foo)","(again)"}"#]]);
+        check(&[Some("a b"), None, Some("")], expect![[r#"{"(\"a b\",,\"\")","(again)"}"#]]);
+        check(
+            &[Some(r#"it's "q" \ end"#)],
+            expect![[r#"{"(\"it's \"\"q\"\" \\\\ end\")","(again)"}"#]],
+        );
     }
 
     #[test]

@@ -251,7 +251,7 @@ Tutti: gather, then read on node 1
         let words =
             |nodes: &[u16]| nodes_in_words(&nodes.iter().copied().map(NodeId).collect::<Vec<_>>());
         assert_eq!(words(&[1]), "n1");
-        assert_eq!(words(&[1, 2]), "n1-n2");
+        assert_eq!(words(&[1, 2]), "n1, n2");
         assert_eq!(words(&[1, 2, 3]), "n1-n3");
         assert_eq!(words(&[1, 3]), "n1, n3");
     }

@@ -12,13 +12,18 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{BoolExpr, BoolExprType, Node};
+use pg_query::protobuf::{BoolExpr, BoolExprType, Node, RangeVar, SelectStmt};
 
 use crate::catalog::{Relation, RelationKind, quote_identifier};
 use crate::plan::{Collect, CollectFrom, Template};
-use crate::planner::gaps::{expression, gap};
+use crate::planner::context::Context;
+use crate::planner::gaps::{expression, gap, parse_select};
 use crate::planner::syntax::written;
 use crate::refusal::Refusal;
+
+/// A row of nothing that is joined with the others: what is asked of it, too, is asked when the other conditions have
+/// been met, as PostgreSQL's planner reckons. `RETURNING *` has no column of it.
+const BESIDE: &str = "tutti_beside";
 
 /// The statement with the condition; `index`: of [`collect`] among its collects.
 ///
@@ -27,9 +32,11 @@ pub(super) fn checked(
     mut tree: NodeEnum,
     target: &Relation,
     index: usize,
+    context: &Context<'_>,
 ) -> Result<NodeEnum, Refusal> {
-    let has_versions = matches!(target.kind, RelationKind::Table);
-    let Some(range) = written(&tree).filter(|_| has_versions) else {
+    let is_table = |relation: &Arc<Relation>| matches!(relation.kind, RelationKind::Table);
+    let has_versions = |range: &&RangeVar| context.relation(range).is_some_and(is_table);
+    let Some(range) = written(&tree).filter(has_versions) else {
         return Err(Refusal::unsupported(
             format!("this change of \"{}\" would see several moments of the cluster", target.name),
             "Rows are brought from other nodes, and at READ COMMITTED those that are changed would be read later than they \
@@ -41,13 +48,21 @@ pub(super) fn checked(
         Some(alias) => quote_identifier(&alias.aliasname),
         None => quote_identifier(&range.relname),
     };
+    let is_merge = matches!(tree, NodeEnum::MergeStmt(_));
+    let beside = if is_merge { "NULL::pg_catalog.record" } else { BESIDE };
     let condition = expression(&format!(
-        "tutti.of_moment({alias}.xmin, ({}::pg_catalog.text[])[1])",
+        "tutti.of_moment({alias}.xmin, ({}::pg_catalog.text[])[1], {beside})",
         gap(index)
     ))?;
     let place = match &mut tree {
-        NodeEnum::UpdateStmt(update) => &mut update.where_clause,
-        NodeEnum::DeleteStmt(delete) => &mut delete.where_clause,
+        NodeEnum::UpdateStmt(update) => {
+            update.from_clause.push(row_of_nothing()?);
+            &mut update.where_clause
+        }
+        NodeEnum::DeleteStmt(delete) => {
+            delete.using_clause.push(row_of_nothing()?);
+            &mut delete.where_clause
+        }
         NodeEnum::MergeStmt(merge) => &mut merge.join_condition,
         _ => return Ok(tree),
     };
@@ -59,6 +74,14 @@ pub(super) fn checked(
     };
     *place = Some(Box::new(Node { node: Some(NodeEnum::BoolExpr(Box::new(all))) }));
     Ok(tree)
+}
+
+/// OFFSET keeps PostgreSQL from making a constant of it.
+fn row_of_nothing() -> Result<Node, Refusal> {
+    let SelectStmt { from_clause, .. } =
+        *parse_select(&format!("SELECT FROM (SELECT OFFSET 0) AS {BESIDE}"))?;
+    let item = from_clause.into_iter().next();
+    item.ok_or_else(|| Refusal::postgres("XX000", "a row of nothing cannot be said"))
 }
 
 /// What the condition compares with.

@@ -49,7 +49,7 @@ pub(super) fn beside_collected(
     let Some(Source::Table { relation, .. }) = target.filter(|_| has_moments) else {
         return gather::build_around(tree, analysis, order, context);
     };
-    let tree = moment::checked(tree, relation, collected.len())?;
+    let tree = moment::checked(tree, relation, collected.len(), context)?;
     let (mut collects, statement) = gather::build_around(tree, analysis, order, context)?;
     collects.push(moment::collect(relation));
     Ok((collects, statement))
