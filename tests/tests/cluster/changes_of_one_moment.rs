@@ -242,3 +242,27 @@ fn own_rows_and_rows_that_were_waited_for_are_changed() -> Result<()> {
     ensure!(owner.value("SELECT n FROM spread WHERE id = 5")? == "1001");
     Ok(())
 }
+
+/// A view's rows have no versions that could be asked: in a block its changes are refused, and otherwise they are made.
+#[test]
+fn through_a_view_rows_are_changed_outside_of_blocks() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    owner.query("CREATE TABLE spread (id int, n int) DISTRIBUTE BY HASH (id)")?;
+    owner.query("CREATE TABLE others (id int, of int) DISTRIBUTE BY HASH (id)")?;
+    owner.query("INSERT INTO spread SELECT g, 0 FROM generate_series(1, 20) g")?;
+    owner.query("INSERT INTO others SELECT g + 100, g FROM generate_series(1, 20) g")?;
+    owner.query("CREATE VIEW shown AS SELECT * FROM spread WHERE id < 15")?;
+    let add = "UPDATE shown SET n = n + 1 FROM others o WHERE o.of = shown.id";
+    for begin in ["BEGIN", "BEGIN ISOLATION LEVEL REPEATABLE READ"] {
+        owner.query(begin)?;
+        let answer = owner.simple(add, b"")?;
+        let refused = answer.error().map(|error| error.sqlstate().to_owned());
+        let expected = (begin == "BEGIN").then(|| "0A000".to_owned());
+        ensure!(refused == expected, "{begin}: {refused:?}");
+        owner.query("COMMIT")?;
+    }
+    owner.query(add)?;
+    ensure!(owner.value("SELECT sum(n) FROM spread")? == (2 * 14).to_string());
+    Ok(())
+}

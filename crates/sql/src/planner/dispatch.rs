@@ -81,7 +81,7 @@ fn plan_with_reach(
     };
     unseen::account(&mut planned, statement, &reach, context)?;
     planned.residue = residue::residue(&statement.tree, &reach, context);
-    planned.in_moments = context.collects_replicated;
+    note_moments(&mut planned, context);
     planned.session_names = session_names::session_names(statement);
     row_security::note_views(&mut planned, &statement.tree, context);
     global_unique::note(&mut planned, &statement.tree, context);
@@ -95,6 +95,14 @@ fn plan_with_reach(
         }
     }
     Ok((planned, reach))
+}
+
+/// For how many snapshots it was planned, and what takes its place where its keys are on several nodes.
+fn note_moments(planned: &mut Planned, context: &Context<'_>) {
+    planned.in_moments = context.collects_replicated;
+    if let Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) = &mut planned.plan {
+        note_moments(otherwise, context);
+    }
 }
 
 /// The plan of a schema change of relations alone: the executor asks what these have become.
