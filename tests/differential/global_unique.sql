@@ -1,143 +1,143 @@
 --! changes data
---! distribution hash: users HASH (id); teams HASH (id); members HASH (team); many HASH (k)
---! distribution key: users HASH (id); teams REPLICATED; members HASH (number); many HASH (t)
+--! distribution hash: readers HASH (id); teams HASH (id); members HASH (team); many HASH (k)
+--! distribution key: readers HASH (id); teams REPLICATED; members HASH (number); many HASH (t)
 --! distribution home: teams HASH (id); members HASH (team)
---! distribution replicated: users REPLICATED; teams REPLICATED; members REPLICATED; many REPLICATED
+--! distribution replicated: readers REPLICATED; teams REPLICATED; members REPLICATED; many REPLICATED
 -- Unique indexes that do not contain the distribution key, beside one PostgreSQL where they are plain unique indexes.
 
-CREATE TABLE users (id int PRIMARY KEY, email text, name text NOT NULL DEFAULT 'x');
-INSERT INTO users SELECT g, 'u' || g, 'n' || g FROM generate_series(1, 40) g;
-CREATE UNIQUE INDEX users_email ON users (email) WITH (tutti.global_unique);
-SELECT count(*) FROM users;
+CREATE TABLE readers (id int PRIMARY KEY, email text, name text NOT NULL DEFAULT 'x');
+INSERT INTO readers SELECT g, 'u' || g, 'n' || g FROM generate_series(1, 40) g;
+CREATE UNIQUE INDEX readers_email ON readers (email) WITH (tutti.global_unique);
+SELECT count(*) FROM readers;
 -- One row at a time.
-INSERT INTO users VALUES (41, 'u41');
-INSERT INTO users VALUES (42, 'u1');
-INSERT INTO users VALUES (42, 'u41');
-INSERT INTO users VALUES (42, NULL);
-INSERT INTO users VALUES (43, NULL);
-INSERT INTO users (id, email) VALUES (44, 'u44') RETURNING id, email, name;
-INSERT INTO users (id, email) VALUES (45, 'u44') RETURNING id, email, name;
-UPDATE users SET email = 'u1' WHERE id = 2;
-UPDATE users SET email = 'new' WHERE id = 2;
-INSERT INTO users VALUES (46, 'u2');
-INSERT INTO users VALUES (47, 'new');
-UPDATE users SET name = 'other' WHERE id = 2;
-DELETE FROM users WHERE id = 3;
-INSERT INTO users VALUES (48, 'u3');
-UPDATE users SET email = NULL WHERE id = 4;
-INSERT INTO users VALUES (49, 'u4');
-UPDATE users SET email = 'u4' WHERE id = 4;
-SELECT id, email FROM users ORDER BY id;
+INSERT INTO readers VALUES (41, 'u41');
+INSERT INTO readers VALUES (42, 'u1');
+INSERT INTO readers VALUES (42, 'u41');
+INSERT INTO readers VALUES (42, NULL);
+INSERT INTO readers VALUES (43, NULL);
+INSERT INTO readers (id, email) VALUES (44, 'u44') RETURNING id, email, name;
+INSERT INTO readers (id, email) VALUES (45, 'u44') RETURNING id, email, name;
+UPDATE readers SET email = 'u1' WHERE id = 2;
+UPDATE readers SET email = 'new' WHERE id = 2;
+INSERT INTO readers VALUES (46, 'u2');
+INSERT INTO readers VALUES (47, 'new');
+UPDATE readers SET name = 'other' WHERE id = 2;
+DELETE FROM readers WHERE id = 3;
+INSERT INTO readers VALUES (48, 'u3');
+UPDATE readers SET email = NULL WHERE id = 4;
+INSERT INTO readers VALUES (49, 'u4');
+UPDATE readers SET email = 'u4' WHERE id = 4;
+SELECT id, email FROM readers ORDER BY id;
 -- Many rows.
-INSERT INTO users VALUES (60, 'a'), (61, 'b'), (62, 'c');
-INSERT INTO users VALUES (63, 'd'), (64, 'b'), (65, 'e');
-INSERT INTO users VALUES (63, 'd'), (64, 'd');
-INSERT INTO users SELECT 100 + g, 'g' || g FROM generate_series(1, 30) g;
-INSERT INTO users SELECT 200 + g, 'g' || g FROM generate_series(30, 40) g;
-UPDATE users SET email = 'x' || email WHERE id > 100;
-UPDATE users SET email = 'same' WHERE id > 100;
-UPDATE users SET name = 'n' || id;
-DELETE FROM users WHERE id BETWEEN 110 AND 120;
-INSERT INTO users SELECT 300 + g, 'xg' || g FROM generate_series(10, 20) g;
-SELECT count(*), count(DISTINCT email), count(email) FROM users;
-SELECT id FROM users WHERE email = 'xg12' ORDER BY id;
+INSERT INTO readers VALUES (60, 'a'), (61, 'b'), (62, 'c');
+INSERT INTO readers VALUES (63, 'd'), (64, 'b'), (65, 'e');
+INSERT INTO readers VALUES (63, 'd'), (64, 'd');
+INSERT INTO readers SELECT 100 + g, 'g' || g FROM generate_series(1, 30) g;
+INSERT INTO readers SELECT 200 + g, 'g' || g FROM generate_series(30, 40) g;
+UPDATE readers SET email = 'x' || email WHERE id > 100;
+UPDATE readers SET email = 'same' WHERE id > 100;
+UPDATE readers SET name = 'n' || id;
+DELETE FROM readers WHERE id BETWEEN 110 AND 120;
+INSERT INTO readers SELECT 300 + g, 'xg' || g FROM generate_series(10, 20) g;
+SELECT count(*), count(DISTINCT email), count(email) FROM readers;
+SELECT id FROM readers WHERE email = 'xg12' ORDER BY id;
 -- Rows that go to other nodes.
-UPDATE users SET id = id + 1000 WHERE id IN (1, 2, 5, 6, 7, 8, 9);
-INSERT INTO users VALUES (1, 'u5');
-INSERT INTO users VALUES (1, 'u1001');
-UPDATE users SET id = id + 1000, email = 'moved' || email WHERE id IN (10, 11, 12);
-INSERT INTO users VALUES (2, 'u11');
-INSERT INTO users VALUES (3, 'movedu11');
-SELECT id, email FROM users WHERE id > 999 ORDER BY id;
+UPDATE readers SET id = id + 1000 WHERE id IN (1, 2, 5, 6, 7, 8, 9);
+INSERT INTO readers VALUES (1, 'u5');
+INSERT INTO readers VALUES (1, 'u1001');
+UPDATE readers SET id = id + 1000, email = 'moved' || email WHERE id IN (10, 11, 12);
+INSERT INTO readers VALUES (2, 'u11');
+INSERT INTO readers VALUES (3, 'movedu11');
+SELECT id, email FROM readers WHERE id > 999 ORDER BY id;
 -- Blocks and savepoints.
 BEGIN;
-INSERT INTO users VALUES (70, 'in block');
+INSERT INTO readers VALUES (70, 'in block');
 SAVEPOINT s;
-INSERT INTO users VALUES (71, 'in block');
+INSERT INTO readers VALUES (71, 'in block');
 ROLLBACK TO s;
-INSERT INTO users VALUES (71, 'in block too');
+INSERT INTO readers VALUES (71, 'in block too');
 SAVEPOINT t;
-DELETE FROM users WHERE id = 70;
-INSERT INTO users VALUES (72, 'in block');
+DELETE FROM readers WHERE id = 70;
+INSERT INTO readers VALUES (72, 'in block');
 ROLLBACK TO t;
-INSERT INTO users VALUES (72, 'in block three');
+INSERT INTO readers VALUES (72, 'in block three');
 RELEASE s;
 COMMIT;
-INSERT INTO users VALUES (73, 'in block');
-INSERT INTO users VALUES (73, 'in block three');
-SELECT id, email FROM users WHERE id BETWEEN 70 AND 79 ORDER BY id;
+INSERT INTO readers VALUES (73, 'in block');
+INSERT INTO readers VALUES (73, 'in block three');
+SELECT id, email FROM readers WHERE id BETWEEN 70 AND 79 ORDER BY id;
 BEGIN;
-DELETE FROM users WHERE id = 70;
+DELETE FROM readers WHERE id = 70;
 ROLLBACK;
-INSERT INTO users VALUES (73, 'in block');
+INSERT INTO readers VALUES (73, 'in block');
 BEGIN;
-DELETE FROM users WHERE id = 70;
-INSERT INTO users VALUES (73, 'in block');
-UPDATE users SET email = 'again' WHERE id = 73;
-UPDATE users SET email = 'in block' WHERE id = 73;
+DELETE FROM readers WHERE id = 70;
+INSERT INTO readers VALUES (73, 'in block');
+UPDATE readers SET email = 'again' WHERE id = 73;
+UPDATE readers SET email = 'in block' WHERE id = 73;
 COMMIT;
-SELECT id, email FROM users WHERE id BETWEEN 70 AND 79 ORDER BY id;
+SELECT id, email FROM readers WHERE id BETWEEN 70 AND 79 ORDER BY id;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
-SELECT count(*) FROM users WHERE id < 10;
-INSERT INTO users VALUES (74, 'rr');
-DELETE FROM users WHERE email = 'in block too';
-INSERT INTO users VALUES (75, 'in block too');
+SELECT count(*) FROM readers WHERE id < 10;
+INSERT INTO readers VALUES (74, 'rr');
+DELETE FROM readers WHERE email = 'in block too';
+INSERT INTO readers VALUES (75, 'in block too');
 COMMIT;
 -- Parameters.
 -- bind: 80 | p80
 -- bind: 81 | p80
 -- bind: 82 | p82
-INSERT INTO users (id, email) VALUES ($1::int, $2::text);
+INSERT INTO readers (id, email) VALUES ($1::int, $2::text);
 -- bind: 82 | p80
 -- bind: 82 | p83
-UPDATE users SET email = $2::text WHERE id = $1::int;
+UPDATE readers SET email = $2::text WHERE id = $1::int;
 -- bind: 80
-DELETE FROM users WHERE id = $1::int RETURNING email;
+DELETE FROM readers WHERE id = $1::int RETURNING email;
 -- bind: 83 | p80
-INSERT INTO users (id, email) VALUES ($1::int, $2::text) RETURNING id, email;
-PREPARE add (int, text) AS INSERT INTO users VALUES ($1, $2);
+INSERT INTO readers (id, email) VALUES ($1::int, $2::text) RETURNING id, email;
+PREPARE add (int, text) AS INSERT INTO readers VALUES ($1, $2);
 EXECUTE add (84, 'p84');
 EXECUTE add (85, 'p84');
 DEALLOCATE add;
 -- COPY.
-COPY users (id, email) FROM STDIN;
+COPY readers (id, email) FROM STDIN;
 400	c400
 401	c401
 402	\N
 \.
-COPY users (id, email) FROM STDIN;
+COPY readers (id, email) FROM STDIN;
 403	c403
 404	c400
 \.
-COPY users (id, email) FROM STDIN;
+COPY readers (id, email) FROM STDIN;
 405	c405
 406	c405
 \.
-SELECT id, email FROM users WHERE id BETWEEN 400 AND 499 ORDER BY id;
+SELECT id, email FROM readers WHERE id BETWEEN 400 AND 499 ORDER BY id;
 -- WITH, and what conflicts.
-WITH d AS (DELETE FROM users WHERE id = 400 RETURNING email) SELECT email || '!' FROM d;
-WITH i AS (INSERT INTO users VALUES (407, 'c407') RETURNING email) SELECT email FROM i;
-WITH i AS (INSERT INTO users VALUES (406, 'c407') RETURNING email) SELECT email FROM i;
-INSERT INTO users VALUES (408, 'c400');
-INSERT INTO users VALUES (408, 'c408') ON CONFLICT (id) DO UPDATE SET email = excluded.email RETURNING id, email;
-INSERT INTO users VALUES (408, 'c401') ON CONFLICT (id) DO UPDATE SET email = excluded.email;
-INSERT INTO users VALUES (408, 'c409') ON CONFLICT (id) DO NOTHING;
+WITH d AS (DELETE FROM readers WHERE id = 400 RETURNING email) SELECT email || '!' FROM d;
+WITH i AS (INSERT INTO readers VALUES (407, 'c407') RETURNING email) SELECT email FROM i;
+WITH i AS (INSERT INTO readers VALUES (406, 'c407') RETURNING email) SELECT email FROM i;
+INSERT INTO readers VALUES (408, 'c400');
+INSERT INTO readers VALUES (408, 'c408') ON CONFLICT (id) DO UPDATE SET email = excluded.email RETURNING id, email;
+INSERT INTO readers VALUES (408, 'c401') ON CONFLICT (id) DO UPDATE SET email = excluded.email;
+INSERT INTO readers VALUES (408, 'c409') ON CONFLICT (id) DO NOTHING;
 -- refused in hash, key: the row that conflicts may be on another node
-INSERT INTO users VALUES (410, 'c408') ON CONFLICT DO NOTHING;
+INSERT INTO readers VALUES (410, 'c408') ON CONFLICT DO NOTHING;
 -- refused in hash, key: the row that conflicts may be on another node
-INSERT INTO users VALUES (410, 'c408') ON CONFLICT (email) DO UPDATE SET name = 'taken';
-MERGE INTO users u USING (VALUES (408, 'm408'), (411, 'm411')) v (id, email) ON u.id = v.id WHEN MATCHED THEN UPDATE SET email = v.email WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.email);
-INSERT INTO users VALUES (412, 'm411');
-MERGE INTO users u USING (VALUES (408, 'u13'), (413, 'm413')) v (id, email) ON u.id = v.id WHEN MATCHED THEN UPDATE SET email = v.email WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.email);
-SELECT id, email FROM users WHERE id BETWEEN 400 AND 499 ORDER BY id;
+INSERT INTO readers VALUES (410, 'c408') ON CONFLICT (email) DO UPDATE SET name = 'taken';
+MERGE INTO readers u USING (VALUES (408, 'm408'), (411, 'm411')) v (id, email) ON u.id = v.id WHEN MATCHED THEN UPDATE SET email = v.email WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.email);
+INSERT INTO readers VALUES (412, 'm411');
+MERGE INTO readers u USING (VALUES (408, 'u13'), (413, 'm413')) v (id, email) ON u.id = v.id WHEN MATCHED THEN UPDATE SET email = v.email WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.email);
+SELECT id, email FROM readers WHERE id BETWEEN 400 AND 499 ORDER BY id;
 -- Views.
-CREATE VIEW some AS SELECT id, email FROM users;
+CREATE VIEW some AS SELECT id, email FROM readers;
 INSERT INTO some VALUES (420, 'v420');
 INSERT INTO some VALUES (421, 'v420');
 UPDATE some SET email = 'v421' WHERE id = 420;
-INSERT INTO users VALUES (422, 'v420');
+INSERT INTO readers VALUES (422, 'v420');
 DELETE FROM some WHERE id = 420;
-INSERT INTO users VALUES (423, 'v421');
+INSERT INTO readers VALUES (423, 'v421');
 DROP VIEW some;
 -- What references do.
 CREATE TABLE teams (id int PRIMARY KEY);
@@ -183,42 +183,42 @@ INSERT INTO many VALUES (33, 'x', 0.5, 'y', NULL, NULL, false);
 INSERT INTO many VALUES (33, 'x', 0.51, 'y', NULL, NULL, false);
 SELECT k, t, a, b, d, e FROM many ORDER BY k;
 -- What is made of rows that are there.
-CREATE UNIQUE INDEX users_name ON users (name) WITH (tutti.global_unique);
-DROP INDEX users_email;
-INSERT INTO users VALUES (500, 'u13', 'n500'), (501, 'u13', 'n501');
-CREATE UNIQUE INDEX users_email ON users (email) WITH (tutti.global_unique);
-DELETE FROM users WHERE id = 501;
-DELETE FROM users WHERE id = 500;
+CREATE UNIQUE INDEX readers_name ON readers (name) WITH (tutti.global_unique);
+DROP INDEX readers_email;
+INSERT INTO readers VALUES (500, 'u13', 'n500'), (501, 'u13', 'n501');
+CREATE UNIQUE INDEX readers_email ON readers (email) WITH (tutti.global_unique);
+DELETE FROM readers WHERE id = 501;
+DELETE FROM readers WHERE id = 500;
 BEGIN;
-CREATE UNIQUE INDEX users_email ON users (email) WITH (tutti.global_unique);
-INSERT INTO users VALUES (502, 'u13', 'n502');
+CREATE UNIQUE INDEX readers_email ON readers (email) WITH (tutti.global_unique);
+INSERT INTO readers VALUES (502, 'u13', 'n502');
 ROLLBACK;
-INSERT INTO users VALUES (502, 'u13', 'n502');
-DELETE FROM users WHERE id = 502;
-CREATE UNIQUE INDEX users_email ON users (email) WITH (tutti.global_unique);
-INSERT INTO users VALUES (502, 'u13', 'n502');
+INSERT INTO readers VALUES (502, 'u13', 'n502');
+DELETE FROM readers WHERE id = 502;
+CREATE UNIQUE INDEX readers_email ON readers (email) WITH (tutti.global_unique);
+INSERT INTO readers VALUES (502, 'u13', 'n502');
 BEGIN;
-DROP INDEX users_email;
-INSERT INTO users VALUES (502, 'u13', 'n502');
+DROP INDEX readers_email;
+INSERT INTO readers VALUES (502, 'u13', 'n502');
 ROLLBACK;
-INSERT INTO users VALUES (502, 'u13', 'n502');
-ALTER TABLE users ADD COLUMN more int DEFAULT 3;
-INSERT INTO users VALUES (502, 'u13', 'n502');
-ALTER TABLE users RENAME TO people;
-INSERT INTO people VALUES (502, 'u13', 'n502');
-ALTER INDEX users_email RENAME TO people_email;
-INSERT INTO people VALUES (502, 'u13', 'n502');
+INSERT INTO readers VALUES (502, 'u13', 'n502');
+ALTER TABLE readers ADD COLUMN more int DEFAULT 3;
+INSERT INTO readers VALUES (502, 'u13', 'n502');
+ALTER TABLE readers RENAME TO folk;
+INSERT INTO folk VALUES (502, 'u13', 'n502');
+ALTER INDEX readers_email RENAME TO folk_email;
+INSERT INTO folk VALUES (502, 'u13', 'n502');
 -- refused in hash, key: what keeps it knows the column by its name
-ALTER TABLE people RENAME COLUMN email TO mail;
+ALTER TABLE folk RENAME COLUMN email TO mail;
 -- refused in hash, key: what keeps it would be off
-ALTER TABLE people DISABLE TRIGGER ALL;
-INSERT INTO people VALUES (503, 'n503');
-TRUNCATE people;
-INSERT INTO people VALUES (1, 'u13'), (2, 'u14'), (3, 'u15');
-INSERT INTO people VALUES (4, 'u15');
-DROP TABLE people;
-CREATE TABLE users (id int PRIMARY KEY, email text);
-CREATE UNIQUE INDEX users_email ON users (email) WITH (tutti.global_unique);
-INSERT INTO users VALUES (1, 'u13'), (2, 'u14'), (3, 'u15');
-INSERT INTO users VALUES (4, 'u15');
-DROP TABLE users, many, teams, members;
+ALTER TABLE folk DISABLE TRIGGER ALL;
+INSERT INTO folk VALUES (503, 'n503');
+TRUNCATE folk;
+INSERT INTO folk VALUES (1, 'u13'), (2, 'u14'), (3, 'u15');
+INSERT INTO folk VALUES (4, 'u15');
+DROP TABLE folk;
+CREATE TABLE readers (id int PRIMARY KEY, email text);
+CREATE UNIQUE INDEX readers_email ON readers (email) WITH (tutti.global_unique);
+INSERT INTO readers VALUES (1, 'u13'), (2, 'u14'), (3, 'u15');
+INSERT INTO readers VALUES (4, 'u15');
+DROP TABLE readers, many, teams, members;

@@ -26,6 +26,7 @@ use crate::transaction::Mode;
 use crate::transaction::enlist::reads_several_nodes;
 use crate::transaction::named::{Bound, PendingPortal, Portal};
 use crate::transaction::planning::transaction_failed;
+use crate::transaction::state::Isolation;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
 const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;
@@ -189,6 +190,7 @@ impl Session {
             }
             plan => (parsed.is_of_rows() || parsed.is_explain()) && writes(plan),
         };
+        let was_alone = self.tx.transaction.mode == Mode::None;
         let is_undone = changes_rows || changes_session(parsed, &planned.plan);
         // PostgreSQL, too, applies row limits only where rows are returned.
         let keeps_rows = 0 < row_limit && !parsed.is_copy();
@@ -201,7 +203,17 @@ impl Session {
         }
         let planned = match self.tx.has_snapshot_per_part() && !planned.in_moments {
             // It was bound before it was known that it would be part of a transaction.
-            true => &self.tx.plan(parsed)?,
+            true => match self.tx.plan(parsed) {
+                Ok(planned) => &planned.clone(),
+                Err(_) if was_alone => {
+                    // Nothing but one snapshot will do, and nothing has run in the transaction.
+                    let transaction = &mut self.tx.transaction;
+                    transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
+                    transaction.at_one_moment = planned.relations().cloned();
+                    planned
+                }
+                Err(refused) => return Err(refused),
+            },
             false => planned,
         };
         self.tx.refuse_outside_block(parsed)?;
