@@ -12,6 +12,8 @@ use super::plan_tree::{Branch, NodePlan, Said, milliseconds};
 
 /// Estimates that a branch takes over from what is below it.
 const COSTS: [&str; 4] = ["Startup Cost", "Total Cost", "Plan Rows", "Plan Width"];
+/// What a branch is, where all nodes do the same below it: who reads documents looks for these at their top.
+const WHAT: [&str; 4] = ["Operation", "Schema", "Relation Name", "Alias"];
 const ACTUAL: [&str; 4] =
     ["Actual Startup Time", "Actual Total Time", "Actual Rows", "Actual Loops"];
 
@@ -57,6 +59,13 @@ fn value_of(branch: &Branch, is_root: bool, times: bool) -> Value {
         .chain(branch.below.iter().map(|branch| value_of(branch, false, times)))
         .collect();
     let own = branch.said.iter().filter_map(|said| plan_of(&said.plan)).collect::<Vec<_>>();
+    for key in WHAT {
+        let mut of_nodes = own.iter().map(|plan| plan.get(key));
+        let first = of_nodes.next().flatten();
+        if let Some(first) = first.filter(|first| of_nodes.all(|other| other == Some(*first))) {
+            value.insert(key.to_owned(), first.clone());
+        }
+    }
     for key in COSTS {
         let all = own.iter().filter_map(|plan| plan.get(key)?.as_f64());
         let all: Vec<f64> = all.collect();
@@ -243,7 +252,7 @@ mod tests {
 
     fn tree() -> Branch {
         let of_node = json!({
-            "Plan": {"Node Type": "Seq Scan", "Total Cost": 1.5, "Plan Rows": 7, "Plan Width": 4,
+            "Plan": {"Node Type": "Seq Scan", "Relation Name": "t", "Total Cost": 1.5, "Plan Rows": 7, "Plan Width": 4,
                 "Filter": "(a < '\"')", "Output": ["a", "b"]},
             "Triggers": [],
         });
@@ -263,6 +272,7 @@ mod tests {
         let plan = &document[0]["Plan"];
         assert_eq!(document[0]["Execution Time"], 3.0);
         assert_eq!(plan["Node Type"], "Custom Scan");
+        assert_eq!(plan["Relation Name"], "t");
         assert_eq!(plan["Plan Rows"], 14);
         assert_eq!(plan["Total Cost"], 3.0);
         assert_eq!(plan["Actual Rows"], 9);

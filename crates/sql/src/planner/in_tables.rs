@@ -19,7 +19,8 @@ use super::context::Context;
 use super::gaps::{cut, gap, gap_count};
 use super::gather::{Collected, Order, collected, rows_of_literal, temporary_name, with_tables};
 use super::sql_text::deparse;
-use super::syntax::{is_star_output, string};
+use super::syntax::is_star_output;
+use super::texts_as_times;
 use super::time_gaps;
 use super::time_gaps::TimeGaps;
 use crate::catalog::quote_identifier;
@@ -44,7 +45,7 @@ pub(super) fn of(
         && analysis.functions.home.is_none()
         && analysis.functions.volatile.is_none()
         && analysis.time_in_view.is_none()
-        && !reads_texts_as_times(&tree, analysis)
+        && !texts_as_times::may_be_read(&tree, analysis, context)
         && !analysis.loose_star
         && analysis.loose_names.is_empty()
         && tables.iter().all(|table| is_by_its_columns(table, &stars, analysis));
@@ -98,44 +99,6 @@ pub(super) fn of(
             .enumerate()
             .any(|(item, of)| of.relation().is_some() && !collect.contains(&item));
     Ok(Some(InTables { tables: of_collects, prepare, statement, looks_up, reads_in_place }))
-}
-
-/// Whether a text may be read as a time: `now` is then when the transaction began that reads it, which is another one.
-/// (Literals are read before.)
-fn reads_texts_as_times(tree: &NodeEnum, analysis: &Analysis<'_>) -> bool {
-    const TIMES: [&str; 5] = ["date", "time", "timetz", "timestamp", "timestamptz"];
-    let is_time =
-        |names: &[Node]| names.last().and_then(string).is_some_and(|name| TIMES.contains(&name));
-    let may_be_text = |value: Option<&Node>| match value.and_then(|value| value.node.as_ref()) {
-        Some(NodeEnum::AConst(_) | NodeEnum::SqlvalueFunction(_)) => false,
-        Some(NodeEnum::ColumnRef(of)) => {
-            let name = of.fields.last().and_then(string);
-            let relations = analysis.items.iter().filter_map(|item| item.relation());
-            let columns = relations.flat_map(|relation| &relation.columns);
-            let mut named = columns.filter(|column| Some(&*column.name) == name).peekable();
-            named.peek().is_none() || named.any(|column| !is_of_times(column.type_oid))
-        }
-        _ => true,
-    };
-    let mut found = match tree {
-        NodeEnum::TypeCast(cast) => {
-            cast.type_name.as_ref().is_some_and(|name| is_time(&name.names))
-                && may_be_text(cast.arg.as_deref())
-        }
-        NodeEnum::FuncCall(call) => {
-            is_time(&call.funcname) && call.args.len() == 1 && may_be_text(call.args.first())
-        }
-        _ => false,
-    };
-    walk::read::children(tree, &mut |child| {
-        found |= child.node.as_ref().is_some_and(|child| reads_texts_as_times(child, analysis));
-    });
-    found
-}
-
-/// date, time, timestamp, timestamptz, timetz: their values say themselves which time they are.
-const fn is_of_times(type_oid: u32) -> bool {
-    matches!(type_oid, 1082 | 1083 | 1114 | 1184 | 1266)
 }
 
 /// Where `*` or `t.*` stands for columns of the output.

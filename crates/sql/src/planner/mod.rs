@@ -69,6 +69,7 @@ mod sql_text;
 mod statements_tests;
 mod syntax;
 mod temporary;
+mod texts_as_times;
 mod time_gaps;
 mod top_rows;
 mod unseen;
