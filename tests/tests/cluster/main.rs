@@ -35,3 +35,4 @@ mod serializable;
 mod sessions;
 mod sim_gateways;
 mod sim_model;
+mod statement_snapshot;

@@ -150,6 +150,19 @@ impl Executor<'_> {
         issued_by: IssuedBy,
         call: &Call,
     ) -> Result<(), Failure> {
+        let sent = self.send_to_each(texts, access, need, issued_by, call).await;
+        let left = self.tx.leave_snapshot_room().await;
+        sent.and(left)
+    }
+
+    async fn send_to_each(
+        &mut self,
+        texts: &[(NodeId, &str)],
+        access: Access,
+        need: SnapshotNeed,
+        issued_by: IssuedBy,
+        call: &Call,
+    ) -> Result<(), Failure> {
         let nodes: Vec<_> = texts.iter().map(|(node, _)| *node).collect();
         self.tx.enlist_all(&nodes, access).await?;
         let in_room = need != SnapshotNeed::Nothing
@@ -167,8 +180,11 @@ impl Executor<'_> {
             self.end_all(half_way).await;
             return sent;
         }
-        for node in nodes {
-            self.tx.wait_for_visible(node).await?;
+        // What a snapshot that was just taken in the room shows, all its nodes show.
+        if !self.tx.is_in_snapshot_room() {
+            for node in nodes {
+                self.tx.wait_for_visible(node).await?;
+            }
         }
         for (position, (node, text)) in texts.iter().enumerate() {
             if self.tx.locks_in_turn

@@ -95,8 +95,13 @@ impl Executor<'_> {
         let seals = &registry.cluster.seals;
         let changes: Vec<_> =
             notices.iter().filter_map(|notice| Changed::read(notice, connection, seals)).collect();
+        let mut maps: BTreeMap<u32, MapId> = BTreeMap::new();
         for Changed { number, is_added, bucket, entry } in changes {
-            let owner = self.owner(self.map_of_index(number)?, bucket)?;
+            let map = match maps.get(&number) {
+                Some(map) => *map,
+                None => *maps.entry(number).or_insert(self.map_of_index(number)?),
+            };
+            let owner = self.owner(map, bucket)?;
             entries.add(number, owner, entry, if is_added { 1 } else { -1 });
         }
         Ok(())

@@ -56,7 +56,10 @@ pub(crate) const UNKNOWN: &str = "unknown state";
 impl TransactionContext {
     /// This session's link to `node`, checked out if it has none.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
-        self.registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await?;
+        // Nobody waits in a room; the connections that were opened before it are there.
+        if !self.is_in_snapshot_room() {
+            self.registry.cluster.availability.wait_until_open(node, OPEN_PATIENCE).await?;
+        }
         if self.links.get(&node).is_none_or(|link| link.is_broken()) {
             self.end_if_misread();
             if let Some(why) = &self.ended_by {

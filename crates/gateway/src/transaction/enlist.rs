@@ -1,7 +1,7 @@
 //! What a transaction needs before it may use a node: its snapshot, its tickets, its waits.
 //!
-//! Owns: when a transaction takes its snapshot of all nodes and when it releases it, when it
-//! becomes a SERIALIZABLE transaction over several nodes, and the snapshot of a single statement.
+//! Owns: when a transaction takes its snapshot of all nodes and when it releases it, and when it
+//! becomes a SERIALIZABLE transaction over several nodes.
 //! Never: runs a statement of the client's.
 //! Start reading at [`TransactionContext::enlist`]; the protocols are `docs/protocol/rooms.md` and
 //! `docs/protocol/serializable.md`.
@@ -15,14 +15,13 @@ use tutti_cluster::authority::snapshots::SnapshotKind;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{
-    Access, CopyToPlan, DataPlan, Plan, RunOn, SchemaPlan, SessionPlan, Setting,
-};
+use tutti_sql::plan::{Access, DataPlan, Plan, SchemaPlan, SessionPlan, Setting};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
 
 use super::scope::REFRESH_CACHES;
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
+use super::statement_snapshot::reads_several_nodes;
 use super::waiting::canceled;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
@@ -37,7 +36,7 @@ const SNAPSHOT_ATTEMPTS: u32 = 3;
 const SAFE_SNAPSHOT_ATTEMPTS: u32 = 100;
 
 /// The node was unreachable when the transaction's snapshot was taken.
-fn not_in_snapshot(node: NodeId) -> Failure {
+pub(super) fn not_in_snapshot(node: NodeId) -> Failure {
     let message = format!("the transaction's snapshot does not include node {node}");
     ErrorFields::error(sqlstate::SERIALIZATION_FAILURE, message)
         .with(b'D', "The node was away when it was taken.")
@@ -102,6 +101,10 @@ impl TransactionContext {
     ) -> Result<&mut Link, Failure> {
         self.writes += u64::from(access == Access::Write);
         self.link(node).await?;
+        if self.takes_own_snapshot() {
+            self.take_own_snapshot().await?;
+            self.leave_snapshot_room().await?;
+        }
         if self.transaction.is_open() {
             self.transaction.queried |= self.takes_snapshot;
             let joins = !self.transaction.nodes.contains_key(&node);
@@ -161,12 +164,19 @@ impl TransactionContext {
 
     /// Brings several nodes into the transaction before any of them is sent its part of a statement: the
     /// second may make the transaction one over several nodes, and then the first is asked once more.
+    ///
+    /// The caller leaves the snapshot room ([`Self::leave_snapshot_room`]) as soon as it has sent them, or failed to.
     pub(crate) async fn enlist_all(
         &mut self,
         nodes: &[NodeId],
         access: Access,
     ) -> Result<(), Failure> {
-        if self.transaction.is_open() && self.takes_snapshot && self.transaction.used.is_empty() {
+        if self.takes_own_snapshot() {
+            self.take_own_snapshot().await?;
+        } else if self.transaction.is_open()
+            && self.takes_snapshot
+            && self.transaction.used.is_empty()
+        {
             for node in nodes {
                 self.link(*node).await?;
             }
@@ -192,7 +202,7 @@ impl TransactionContext {
         imports: bool,
         ticket: bool,
     ) -> Result<(), Failure> {
-        let must_outlive = self.bindings.contains_key(&node) || self.may_leave_on(node);
+        let must_outlive = self.must_outlive(node);
         if joins && must_outlive && !self.flight.contains_key(&node) {
             self.links.at(&node).be_in_none().await?;
         }
@@ -207,25 +217,22 @@ impl TransactionContext {
         };
         let read_only_later = ticket && is_read_only;
         let has_waited = snapshot.is_some() && transaction.characteristics.deferrable == Some(true);
-        let entrance = Entrance { snapshot, ticket, read_only_later, has_waited };
+        let takes_snapshot = false;
+        let entrance = Entrance { snapshot, takes_snapshot, ticket, read_only_later, has_waited };
         let link = self.links.get_mut(&node).expect("opened before");
-        let sql = match joins {
-            true => {
-                let begin = transaction.begin_sql(entrance);
-                let catch_up = transaction.catch_up_sql(entrance);
-                if !must_outlive || !link.is_quiet() {
-                    link.put_begin_answered(&begin, &catch_up);
-                    return Ok(());
-                }
-                link.begin_at_once(&begin).await?;
-                catch_up
-            }
-            false => entrance.to_sql(),
-        };
+        if joins {
+            return join(link, transaction, entrance, must_outlive).await;
+        }
+        let sql = entrance.to_sql();
         if !sql.is_empty() {
             link.put_silent(&sql);
         }
         Ok(())
+    }
+
+    /// Whether the session would end with its connection to `node`.
+    pub(super) fn must_outlive(&self, node: NodeId) -> bool {
+        self.bindings.contains_key(&node) || self.may_leave_on(node)
     }
 
     /// A SERIALIZABLE transaction begins that may write: READ ONLY DEFERRABLE waits for it.
@@ -246,8 +253,12 @@ impl TransactionContext {
         loop {
             let has_one = self.ensure_snapshot().await?;
             let snapshot = self.transaction.snapshot.as_ref().filter(|_| has_one);
-            let missing = snapshot
-                .and_then(|snapshot| nodes.iter().find(|node| snapshot.name(**node).is_none()));
+            let missing = match self.transaction.own_snapshot {
+                // All nodes of it take part already.
+                Some(_) => nodes.iter().find(|node| !self.transaction.used.contains(node)),
+                None => snapshot
+                    .and_then(|snapshot| nodes.iter().find(|node| snapshot.name(**node).is_none())),
+            };
             let Some(node) = missing.copied() else { return Ok(has_one) };
             attempts -= 1;
             if attempts == 0 || !self.transaction.used.is_empty() {
@@ -258,10 +269,13 @@ impl TransactionContext {
         }
     }
 
-    /// Whether the transaction has a snapshot of all nodes; takes it if its level needs one.
+    /// Whether the transaction imports a snapshot of all nodes; takes it if its level needs one.
     async fn ensure_snapshot(&mut self) -> Result<bool, Failure> {
         if self.transaction.snapshot.is_some() {
             return Ok(true);
+        }
+        if self.transaction.own_snapshot.is_some() {
+            return Ok(false);
         }
         let kind = match self.level() {
             Level::ReadCommitted => return Ok(false),
@@ -501,36 +515,6 @@ impl TransactionContext {
         self.while_wanted(in_application.wait(None)).await
     }
 
-    /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
-    /// transaction of its own. True if it was begun: [`Self::end_statement_snapshot`] ends it.
-    pub(crate) fn begin_statement_snapshot(&mut self, plan: &Plan) -> bool {
-        let switches = self.registry.cluster.config.switches;
-        if self.transaction.mode != Mode::None
-            || !switches.rooms
-            || !self.is_over_several_nodes()
-            || !reads_several_nodes(plan)
-        {
-            return false;
-        }
-        self.open_transaction(Mode::Implicit);
-        self.activity.give_way();
-        if self.level() == Level::Serializable {
-            // It takes part in serialization, and is committed, like any other.
-            return false;
-        }
-        self.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
-        self.transaction.is_of_one_read = true;
-        true
-    }
-
-    /// The statement has been answered: the end of its transaction is not awaited.
-    pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
-        let ended = std::mem::take(&mut self.transaction);
-        self.activity.note_nodes(0);
-        self.forget_refreshed();
-        self.tell_silently(ended.nodes.keys().copied(), "COMMIT").await
-    }
-
     /// After a statement failed: what PostgreSQL would have undone immediately, the other nodes
     /// undo now, so that no one waits for its locks until the client sends ROLLBACK.
     pub(crate) async fn undo_failed(&mut self) {
@@ -555,21 +539,26 @@ impl TransactionContext {
     }
 }
 
-/// Whether the plan reads rows of several nodes and does nothing else.
-pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
-    match plan {
-        Plan::Data(DataPlan::Scatter { access }) => *access == Access::Read,
-        Plan::Data(DataPlan::Gather(gather)) => {
-            gather.access == Access::Read
-                && !gather.locks_rows()
-                && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
-        }
-        Plan::Data(DataPlan::CopyTo(copy)) => !matches!(copy.plan, CopyToPlan::One(..)),
-        Plan::Data(DataPlan::Explain(explain)) => {
-            explain.analyze && reads_several_nodes(&explain.of.plan)
-        }
-        _ => false,
+/// Writes BEGIN, and what brings a node to where the transaction is.
+///
+/// Errors: BEGIN was refused where it is awaited (`must_outlive`).
+pub(super) async fn join(
+    link: &mut Link,
+    transaction: &Transaction,
+    entrance: Entrance<'_>,
+    must_outlive: bool,
+) -> Result<(), Failure> {
+    let begin = transaction.begin_sql(entrance);
+    let catch_up = transaction.catch_up_sql(entrance);
+    if !must_outlive || !link.is_quiet() {
+        link.put_begin_answered(&begin, &catch_up);
+        return Ok(());
     }
+    link.begin_at_once(&begin).await?;
+    if !catch_up.is_empty() {
+        link.put_silent(&catch_up);
+    }
+    Ok(())
 }
 
 /// Whether code that the plan calls may run when its transaction ends: it writes, or declares a cursor.

@@ -27,6 +27,7 @@ pub(crate) mod scope;
 mod scope_state;
 pub(crate) mod settings;
 pub(crate) mod state;
+pub(crate) mod statement_snapshot;
 mod told_by_home;
 pub(crate) mod waiting;
 

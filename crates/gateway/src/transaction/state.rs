@@ -18,6 +18,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::bound_with::LateCalls;
 use super::change_in_commit::ChangeInCommit;
+use super::statement_snapshot::OwnSnapshot;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -198,6 +199,8 @@ pub struct Transaction {
     pub at_one_moment: Option<Arc<[u32]>>,
     /// It is a READ COMMITTED statement's that only reads, and ends with it.
     pub is_of_one_read: bool,
+    /// It takes its snapshot on its own connections: nothing needs the name of an exported one.
+    pub takes_own_snapshot: bool,
     /// How many savepoints it has named for nodes.
     savepoints: u32,
     /// A node lost its part: not even ROLLBACK TO helps.
@@ -252,6 +255,8 @@ pub struct Transaction {
     pub queried: bool,
     /// Its snapshot of all nodes, once it needed one.
     pub snapshot: Option<ClusterSnapshot>,
+    /// In place of that, it has taken part of a snapshot on each of its nodes itself.
+    pub(crate) own_snapshot: Option<OwnSnapshot>,
     /// The snapshot is safe: nothing that is read in it can be part of an anomaly.
     pub has_safe_snapshot: bool,
     /// SERIALIZABLE and not READ ONLY: others may wait for its end.
@@ -296,6 +301,8 @@ pub struct Transaction {
 pub struct Entrance<'a> {
     /// Name of the exported snapshot to import.
     pub snapshot: Option<&'a str>,
+    /// Take a snapshot of its own at once, not with the first statement.
+    pub takes_snapshot: bool,
     /// Insert a ticket.
     pub ticket: bool,
     /// READ WRITE until the ticket is there, READ ONLY after it.
@@ -317,6 +324,10 @@ impl Entrance<'_> {
         }
         if let Some(name) = self.snapshot {
             steps.push(format!("SET TRANSACTION SNAPSHOT '{name}'"));
+        }
+        if self.takes_snapshot {
+            // The shortest statement that PostgreSQL takes one for. It locks nothing.
+            steps.push("SELECT".to_owned());
         }
         if self.ticket {
             steps.push(INSERT_TICKET.to_owned());
@@ -428,7 +439,7 @@ impl Transaction {
         let Entrance { ticket, read_only_later, .. } = entrance;
         let snapshot =
             Entrance { ticket: false, read_only_later: false, has_waited: false, ..entrance };
-        if snapshot.snapshot.is_some() {
+        if snapshot.snapshot.is_some() || snapshot.takes_snapshot {
             steps.push(snapshot.to_sql());
         }
         // Settings apply to the ticket too: its insert may have to wait, and timeouts end that. But a

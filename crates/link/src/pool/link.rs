@@ -484,11 +484,40 @@ impl Link {
     ///
     /// Errors: the connection is lost, or closed because BEGIN was refused; there is no further answer.
     pub async fn catch_up(&mut self) -> Result<Option<NodeError>, NodeError> {
+        self.read_ahead(self.unread.len()).await?;
+        // What a client's flight has sent behind these is not answered by them.
+        if !self.is_in_flight {
+            self.note_heard();
+        }
+        Ok(self.refused.take())
+    }
+
+    /// Waits until all silent queries are answered, and so the BEGIN before them; a refusal is kept for
+    /// [`Self::catch_up`]. What has been sent behind them is not waited for. Cancel-safe.
+    ///
+    /// Errors: as [`Self::catch_up`].
+    pub async fn await_silent(&mut self) -> Result<(), NodeError> {
+        match self.unread.iter().rposition(|unread| *unread == Unread::Silent) {
+            Some(last) => self.read_ahead(last + 1).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Whether one of them is not.
+    pub fn owes_silent(&self) -> bool {
+        self.unread.contains(&Unread::Silent)
+    }
+
+    /// Reads so many of the answers that precede the next one.
+    async fn read_ahead(&mut self, count: usize) -> Result<(), NodeError> {
         if !self.unread.is_empty() {
             // What was to be sent with a statement that was never sent.
             self.connection.flush().await?;
         }
-        while let Some(unread) = self.unread.front().copied() {
+        let behind = self.unread.len() - count;
+        while behind < self.unread.len()
+            && let Some(unread) = self.unread.front().copied()
+        {
             let read = match unread {
                 Unread::Begun => self.finish_begin().await,
                 Unread::Ahead => self.connection.finish_execute().await,
@@ -511,11 +540,7 @@ impl Link {
                 (Ok(()), _) | (Err(_), Unread::Abandoned | Unread::Begun) => (),
             }
         }
-        // What a client's flight has sent behind these is not answered by them.
-        if !self.is_in_flight {
-            self.note_heard();
-        }
-        Ok(self.refused.take())
+        Ok(())
     }
 
     /// Where BEGIN was refused, nothing that was sent after it has run or will, and the number of

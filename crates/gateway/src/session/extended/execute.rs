@@ -23,10 +23,10 @@ use crate::client::failure::Failure;
 use crate::plans::request::Done;
 use crate::session::Session;
 use crate::transaction::Mode;
-use crate::transaction::enlist::reads_several_nodes;
 use crate::transaction::named::{Bound, PendingPortal, Portal};
 use crate::transaction::planning::transaction_failed;
 use crate::transaction::state::Isolation;
+use crate::transaction::statement_snapshot::reads_several_nodes;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
 const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;

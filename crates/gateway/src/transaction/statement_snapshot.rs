@@ -1,0 +1,216 @@
+//! The snapshot of a single statement that reads several nodes outside of a transaction.
+//!
+//! Owns: the transaction that such a statement gets, and that its parts of the snapshot are taken in one visit of the
+//! snapshot room.
+//! Never: waits for a lock, or for a node that is away, in the room.
+//! Start reading at [`TransactionContext::begin_statement_snapshot`]; the protocol is `docs/protocol/rooms.md`.
+//!
+//! A transaction of several statements imports a snapshot that others have exported, for it need not use every node, and
+//! what exports a snapshot cannot prepare. A statement that reads all nodes, and ends, needs neither: inside the room its
+//! own connections begin, and take their snapshots; the statement itself travels behind that, in the same flight.
+
+use std::time::Duration;
+
+use tutti_cluster::authority::rooms::RoomVisit;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::plan::{Access, CollectFrom, CopyToPlan, DataPlan, Gather, Plan, RunOn};
+
+use super::TransactionContext;
+use super::enlist::{join, not_in_snapshot};
+use super::state::{Entrance, Isolation, Level, Mode};
+use crate::client::failure::Failure;
+
+/// A node that has not taken its snapshot within this is no longer waited for.
+const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Parts of one snapshot that the transaction's own connections have taken.
+#[derive(Debug)]
+pub(crate) struct OwnSnapshot {
+    /// Until all of them are known to have.
+    visit: Option<RoomVisit>,
+}
+
+impl TransactionContext {
+    /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
+    /// transaction of its own. True if it was begun: [`Self::end_statement_snapshot`] ends it.
+    pub(crate) fn begin_statement_snapshot(&mut self, plan: &Plan) -> bool {
+        let switches = self.registry.cluster.config.switches;
+        if self.transaction.mode != Mode::None
+            || !switches.rooms
+            || self.catalog.is_solo()
+            || !reads_several_nodes(plan)
+        {
+            return false;
+        }
+        self.open_transaction(Mode::Implicit);
+        self.activity.give_way();
+        if self.level() == Level::Serializable {
+            // It takes part in serialization, and is committed, like any other.
+            return false;
+        }
+        self.transaction.characteristics.isolation = Some(Isolation::RepeatableRead);
+        self.transaction.is_of_one_read = true;
+        self.transaction.takes_own_snapshot = reads_every_node_itself(plan);
+        true
+    }
+
+    /// The statement has been answered: the end of its transaction is not awaited.
+    pub(crate) async fn end_statement_snapshot(&mut self) -> Result<(), Failure> {
+        let ended = std::mem::take(&mut self.transaction);
+        self.activity.note_nodes(0);
+        self.forget_refreshed();
+        self.tell_silently(ended.nodes.keys().copied(), "COMMIT").await
+    }
+
+    /// Whether the statement that is about to be sent takes the snapshot.
+    pub(super) fn takes_own_snapshot(&self) -> bool {
+        let transaction = &self.transaction;
+        transaction.takes_own_snapshot
+            && self.takes_snapshot
+            && transaction.is_open()
+            && transaction.used.is_empty()
+            && transaction.snapshot.is_none()
+            && transaction.own_snapshot.is_none()
+    }
+
+    /// Sends what takes the snapshot to every node that can be reached, inside the snapshot room, and stays there until
+    /// [`Self::leave_snapshot_room`]. What is sent meanwhile travels behind it.
+    ///
+    /// Errors: as [`Self::while_wanted`]; no node can be reached.
+    pub(super) async fn take_own_snapshot(&mut self) -> Result<(), Failure> {
+        let registry = self.registry.clone();
+        self.transaction.snapshot_catalog = Some(registry.cluster.catalog());
+        let (nodes, visit) = loop {
+            let nodes = self.connect_to_all().await?;
+            let entering = registry.cluster.enter_snapshot_room(&nodes);
+            match self.while_wanted(entering).await? {
+                Ok(visit) => break (nodes, visit),
+                // Without it, if it is away.
+                Err(_)
+                    if nodes.iter().any(|node| !registry.cluster.availability.is_there(*node)) =>
+                {
+                    ()
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        self.transaction.own_snapshot = Some(OwnSnapshot { visit: Some(visit) });
+        let entrance = Entrance { takes_snapshot: true, ..Entrance::default() };
+        for node in nodes {
+            self.note_refreshed(node);
+            self.transaction.record(node, Access::Read);
+            self.transaction.used.insert(node);
+            let must_outlive = self.must_outlive(node);
+            let link = self.links.at(&node);
+            join(link, &self.transaction, entrance, must_outlive).await?;
+            link.connection().flush().await?;
+        }
+        self.activity.note_nodes(self.transaction.nodes.len());
+        Ok(())
+    }
+
+    /// Connections that owe nothing, to the nodes that can be reached.
+    ///
+    /// Errors: none can be.
+    async fn connect_to_all(&mut self) -> Result<Vec<NodeId>, Failure> {
+        let mut connected = Vec::new();
+        let mut failed = None;
+        for node in self.catalog.nodes.clone() {
+            if !self.registry.cluster.availability.is_there(node) {
+                continue;
+            }
+            match self.link(node).await {
+                Ok(link) => {
+                    if !link.is_quiet() {
+                        link.come_to_rest().await?;
+                    }
+                    if self.must_outlive(node) {
+                        self.links.at(&node).be_in_none().await?;
+                    }
+                    connected.push(node);
+                }
+                Err(failure) => failed = Some(failure),
+            }
+        }
+        match (connected.is_empty(), failed) {
+            (true, Some(failure)) => Err(failure),
+            // The one that the statement needs says why it is away.
+            (true, None) => self.link(NodeId::HOME).await.map(|_| Vec::new()),
+            (false, _) => Ok(connected),
+        }
+    }
+
+    /// Leaves the snapshot room, if the transaction is there, as soon as every node has taken its snapshot.
+    ///
+    /// Errors: a node has not within [`SNAPSHOT_PATIENCE`]; it may take another one later, so its connection is closed.
+    pub(crate) async fn leave_snapshot_room(&mut self) -> Result<(), Failure> {
+        let own = self.transaction.own_snapshot.as_mut();
+        let Some(visit) = own.and_then(|own| own.visit.take()) else { return Ok(()) };
+        let mut waiting: Vec<_> = self.transaction.nodes.keys().copied().collect();
+        let all_have = async {
+            while let Some(node) = waiting.last() {
+                if let Some(link) = self.links.get_mut(node) {
+                    // Reading the statement's answer finds the same.
+                    _ = link.await_silent().await;
+                }
+                waiting.pop();
+            }
+        };
+        let in_time = tokio::time::timeout(SNAPSHOT_PATIENCE, all_have).await;
+        drop(visit);
+        let Some(late) = waiting.last().copied().filter(|_| in_time.is_err()) else {
+            return Ok(());
+        };
+        for node in waiting {
+            if let Some(link) = self.links.get_mut(&node)
+                && link.owes_silent()
+            {
+                link.connection().note_end();
+            }
+        }
+        Err(not_in_snapshot(late))
+    }
+
+    /// Whether it is there.
+    pub(crate) fn is_in_snapshot_room(&self) -> bool {
+        self.transaction.own_snapshot.as_ref().is_some_and(|own| own.visit.is_some())
+    }
+}
+
+/// Whether the plan reads rows of several nodes and does nothing else.
+pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
+    match plan {
+        Plan::Data(DataPlan::Scatter { access }) => *access == Access::Read,
+        Plan::Data(DataPlan::Gather(gather)) => {
+            gather.access == Access::Read
+                && !gather.locks_rows()
+                && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
+        }
+        Plan::Data(DataPlan::CopyTo(copy)) => !matches!(copy.plan, CopyToPlan::One(..)),
+        Plan::Data(DataPlan::Explain(explain)) => {
+            explain.analyze && reads_several_nodes(&explain.of.plan)
+        }
+        _ => false,
+    }
+}
+
+/// Of such plans: whether all nodes are read, and on the transaction's own connections alone.
+fn reads_every_node_itself(plan: &Plan) -> bool {
+    let of_gather = |gather: &Gather| {
+        let takes_all = gather.collects.iter().any(|collect| collect.from == CollectFrom::AllNodes);
+        // A receiver imports the snapshot.
+        let is_passed_on = gather.in_tables.as_ref().is_some_and(|tables| tables.reads_in_place);
+        (takes_all || gather.partial.is_some()) && !is_passed_on && gather.first.is_none()
+    };
+    match plan {
+        Plan::Data(DataPlan::Scatter { .. }) => true,
+        Plan::Data(DataPlan::Gather(gather)) => of_gather(gather),
+        Plan::Data(DataPlan::CopyTo(copy)) => match &copy.plan {
+            CopyToPlan::One(..) => false,
+            CopyToPlan::Scatter => true,
+            CopyToPlan::Gather(gather) => of_gather(gather),
+        },
+        Plan::Data(DataPlan::Explain(explain)) => reads_every_node_itself(&explain.of.plan),
+        _ => false,
+    }
+}
