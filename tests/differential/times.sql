@@ -61,3 +61,23 @@ UPDATE kept SET (at, d) = ('now', 'today');
 SELECT count(DISTINCT at), count(DISTINCT d) FROM kept;
 UPDATE kept SET (at, d) = ROW ('now', 'today'), note = 'now';
 SELECT count(DISTINCT at), count(DISTINCT d), min(note) FROM kept;
+-- A literal is a time by what stands beside it, wherever that is.
+UPDATE kept SET at = greatest(at, 'now');
+SELECT count(DISTINCT at), count(*) FROM kept;
+DELETE FROM kept WHERE now() <> 'now' OR nullif(now(), 'now') IS NOT NULL;
+SELECT count(*) FROM kept;
+BEGIN;
+SELECT count(*) FROM kept WHERE id = 1;
+SELECT pg_sleep(0.1);
+INSERT INTO kept (id, at, d) SELECT id + 100, 'now', 'today' FROM kept;
+SELECT count(DISTINCT at), bool_and(at = now()), count(DISTINCT d) FROM kept WHERE id > 100;
+UPDATE kept SET at = CASE WHEN id > 100 THEN 'now' ELSE now() END, note = 'now';
+SELECT count(DISTINCT at), bool_and(at = now()), min(note) FROM kept;
+SELECT count(*) FROM kept WHERE ('now', id) = (now(), id) AND 'now' = ANY (ARRAY[now(), at]) AND 'now' IN (SELECT now()) AND at = coalesce(NULL, 'now');
+SELECT count(*) FROM kept WHERE now() IN (SELECT 'now' UNION SELECT now()) AND now() IN (VALUES (now()), ('now'));
+ROLLBACK;
+-- refused in apart: each node would read it as its own time
+UPDATE kept SET note = 'early' WHERE tstzrange('now', NULL) @> (at - interval '1 day');
+-- refused in apart: each node would read it as its own time
+SELECT count(*) FROM kept WHERE age('now', at) > interval '1 day';
+SELECT count(*) FROM kept WHERE note || 'now' = 'nownow' OR note LIKE 'today%' OR lower('Tomorrow') = note;

@@ -272,7 +272,9 @@ fn spread(
         .unwrap_or_else(|| format!("the keys of {} are on several nodes", relation.name));
     let target = analysis.target.unwrap_or_default();
     let obstacle = scatter::write_obstacle(analysis, target);
-    let reads_time = analysis.functions.reads_time || time_gaps::has_literals(tree, analysis);
+    time_gaps::refuse_untold(tree, analysis, context)?;
+    let reads_time =
+        analysis.functions.reads_time || time_gaps::has_literals(tree, analysis, context)?;
     if obstacle.is_none() && !reads_time {
         let why = format!("{not_pinned}; each node changes its own rows");
         return Ok(Planned::new(DataPlan::Scatter { access: Access::Write }, why));

@@ -16,6 +16,7 @@ use pg_query::protobuf::Node;
 
 use super::analysis::{Analysis, Constraint, ItemId, NOWHERE};
 use super::context::Context;
+use super::current_time::current_times;
 use super::gaps::{cut, gap, gap_count};
 use super::gather::{Collected, Order, collected, rows_of_literal, temporary_name, with_tables};
 use super::sql_text::deparse;
@@ -45,17 +46,21 @@ pub(super) fn of(
         && analysis.functions.home.is_none()
         && analysis.functions.volatile.is_none()
         && analysis.time_in_view.is_none()
-        && !texts_as_times::may_be_read(&tree, analysis, context)
         && !analysis.loose_star
         && analysis.loose_names.is_empty()
         && tables.iter().all(|table| is_by_its_columns(table, &stars, analysis));
     if !means_the_same {
         return Ok(None);
     }
-    if analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis) {
+    let has_literals = time_gaps::has_literals(&tree, analysis, context)?;
+    if analysis.functions.reads_time || has_literals {
         let mut node = Node { node: Some(tree) };
         TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
         tree = node.node.expect("it was put there");
+    }
+    // What still says now may be read as the time at which the transaction began, which is another one.
+    if current_times(&tree) != 0 || texts_as_times::may_be_read(&tree, analysis, context) {
+        return Ok(None);
     }
     with_tables(&mut tree, analysis, &order)?;
     let text = deparse(&tree)?;

@@ -210,6 +210,7 @@ fn plan_rows(
     {
         return Ok(plan);
     }
+    let select = &inserting.with_time_literals(select);
     if let Some(plan) = push_down::plan(select, &inserting)? {
         return Ok(plan);
     }

@@ -71,6 +71,7 @@ mod syntax;
 mod temporary;
 mod texts_as_times;
 mod time_gaps;
+mod time_types;
 mod top_rows;
 mod unseen;
 mod utility;

@@ -147,6 +147,7 @@ fn several_nodes(
     home: Option<String>,
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
+    time_gaps::refuse_untold(&tree(), analysis, context)?;
     let is_home = home.is_some();
     let reads_returned = analysis.reads_returned();
     let returned = || reads_returned.then(|| "it reads what was returned before".to_owned());
@@ -154,7 +155,7 @@ fn several_nodes(
     let obstacle = obstacle.or_else(|| analysis.time_in_view.clone());
     let Some(obstacle) = obstacle else {
         let reads_time =
-            analysis.functions.reads_time || time_gaps::has_literals(&tree(), analysis);
+            analysis.functions.reads_time || time_gaps::has_literals(&tree(), analysis, context)?;
         let answer = match reads_time {
             true => "each node answers for its own rows, all with the time of node 1",
             false => "each node answers for its own rows",
@@ -237,7 +238,8 @@ fn gather_all(
     let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
     // What is collected by it and what the final statement finds must not differ.
-    let reads_time = analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis);
+    let reads_time =
+        analysis.functions.reads_time || time_gaps::has_literals(&tree, analysis, context)?;
     let literal_time = reads_time && analysis.time_in_view.is_none();
     let local = local_locks::of(&tree, analysis, context)?;
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));

@@ -1,22 +1,23 @@
 //! Where a statement may read a text as a time.
 //!
 //! Owns: which expressions can be no text there. `now` is when the transaction began that reads it, so a statement that
-//! reads texts means something else in another transaction. (Literals are read before.)
-//! Never: knows a type of what it does not recognize; such a value may be a text.
+//! reads texts means something else in another transaction.
+//! Never: knows a type of what it does not recognize; such a value may be a text, and such a type may hold times.
 //! Start reading at [`may_be_read`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, Node, SelectStmt, SetOperation};
+use pg_query::protobuf::{ColumnRef, FuncCall, Node, SelectStmt, SetOperation};
 
+use super::alike::is_of_time;
 use super::analysis::Analysis;
+use super::built_in_types::{is_time, may_be_time};
 use super::context::Context;
 use super::functions;
-use super::syntax::{is_star_output, string};
+use super::syntax::{is_star_output, name_of, string};
+use crate::catalog::Volatility;
 use crate::walk;
 
-/// Types whose values say themselves which time they are.
-const TIMES: [&str; 5] = ["date", "time", "timetz", "timestamp", "timestamptz"];
-/// Built-in functions of which none gives a text, or reads `now` in one.
+/// Built-in functions of which none gives a text.
 const GIVES_TIMES: [&str; 10] = [
     "age",
     "clock_timestamp",
@@ -30,7 +31,8 @@ const GIVES_TIMES: [&str; 10] = [
     "transaction_timestamp",
 ];
 
-/// Whether a text may be read as a time, anywhere in this statement.
+/// Whether a text may be read as a time, anywhere in this statement, of which literals that are told to be times are gone
+/// ([`super::time_gaps`]).
 pub(super) fn may_be_read(tree: &NodeEnum, analysis: &Analysis<'_>, context: &Context<'_>) -> bool {
     Reading { analysis, context, select: None }.reads_text(tree)
 }
@@ -52,14 +54,10 @@ impl<'a> Reading<'a> {
         };
         let mut found = match tree {
             NodeEnum::TypeCast(cast) => {
-                cast.type_name.as_ref().is_some_and(|name| is_time(&name.names))
-                    && within.may_be_text(cast.arg.as_deref())
+                let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
+                name.is_none_or(may_be_time) && within.may_be_text(cast.arg.as_deref())
             }
-            NodeEnum::FuncCall(call) => {
-                is_time(&call.funcname)
-                    && call.args.len() == 1
-                    && within.may_be_text(call.args.first())
-            }
+            NodeEnum::FuncCall(call) => within.calls_reader(call),
             _ => false,
         };
         walk::read::children(tree, &mut |child| {
@@ -68,28 +66,43 @@ impl<'a> Reading<'a> {
         found
     }
 
+    /// A function whose code is not PostgreSQL's may read any; of PostgreSQL's own do those that are called as types, their
+    /// input functions, and what makes records of documents.
+    fn calls_reader(self, call: &'a FuncCall) -> bool {
+        let (schema, name) = name_of(call);
+        if schema == Some("tutti") {
+            return false;
+        }
+        if !functions::is_built_in(schema, name, self.context) {
+            let function = self.context.catalog.function(self.context.scope, schema, name);
+            // What reads a text as a time is no IMMUTABLE function.
+            return function.is_none_or(|of| of.volatility != Volatility::Immutable);
+        }
+        let reads = name.ends_with("_in")
+            || name.contains("_populate_record")
+            || name.contains("_to_record")
+            || is_time(name);
+        reads && call.args.iter().any(|argument| self.may_be_text(Some(argument)))
+    }
+
     fn may_be_text(self, value: Option<&'a Node>) -> bool {
         match value.and_then(|value| value.node.as_ref()) {
+            // A literal that says now has been seen.
             Some(NodeEnum::AConst(_) | NodeEnum::SqlvalueFunction(_)) => false,
             Some(NodeEnum::TypeCast(cast)) => {
-                !cast.type_name.as_ref().is_some_and(|name| is_time(&name.names))
+                let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
+                !name.is_some_and(is_time)
             }
             Some(NodeEnum::FuncCall(call)) => {
-                let (schema, name) = match &*call.funcname {
-                    [name] => (None, string(name)),
-                    [schema, name] => (string(schema), string(name)),
-                    _ => return true,
-                };
-                !name.is_some_and(|name| {
-                    GIVES_TIMES.contains(&name)
-                        && functions::means_built_in(schema, name, self.context)
-                })
+                let (schema, name) = name_of(call);
+                !(GIVES_TIMES.contains(&name)
+                    && functions::means_built_in(schema, name, self.context))
             }
             Some(NodeEnum::ColumnRef(column)) => match self.computed(column) {
                 Some((select, value)) => {
                     Reading { select: Some(select), ..self }.may_be_text(Some(value))
                 }
-                None => self.may_be_text_in_tables(column),
+                None => !self.analysis.column_of_table(column).is_some_and(is_of_time),
             },
             _ => true,
         }
@@ -106,20 +119,12 @@ impl<'a> Reading<'a> {
                 return None;
             };
             // One query's output, and a place in it that no `*` moves.
-            let targets = (select.op() == SetOperation::SetopNone).then_some(&select.target_list)?;
+            let targets =
+                (select.op() == SetOperation::SetopNone).then_some(&select.target_list)?;
             let at = alias.colnames.iter().position(|column| string(column) == Some(name))?;
             let values: Option<Vec<_>> = targets.iter().map(value_of).collect();
             Some((&**select, *values?.get(at)?))
         })
-    }
-
-    /// By its name alone: any of these tables may be meant.
-    fn may_be_text_in_tables(self, column: &ColumnRef) -> bool {
-        let name = column.fields.last().and_then(string);
-        let relations = self.analysis.items.iter().filter_map(|item| item.relation());
-        let columns = relations.flat_map(|relation| &relation.columns);
-        let mut named = columns.filter(|column| Some(&*column.name) == name).peekable();
-        named.peek().is_none() || named.any(|column| !is_of_times(column.type_oid))
     }
 }
 
@@ -130,13 +135,4 @@ fn value_of(target: &Node) -> Option<&Node> {
     }
     let NodeEnum::ResTarget(target) = target.node.as_ref()? else { return None };
     target.val.as_deref()
-}
-
-fn is_time(names: &[Node]) -> bool {
-    names.last().and_then(string).is_some_and(|name| TIMES.contains(&name))
-}
-
-/// date, time, timestamp, timestamptz, timetz.
-const fn is_of_times(type_oid: u32) -> bool {
-    matches!(type_oid, 1082 | 1083 | 1114 | 1184 | 1266)
 }

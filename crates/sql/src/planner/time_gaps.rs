@@ -6,21 +6,19 @@
 //! Start reading at [`TimeGaps::put`].
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{
-    AConst, AExpr, AExprKind, Alias, MergeWhenClause, Node, RangeFunction, SqlValueFunction,
-    TypeCast, a_const,
-};
+use pg_query::protobuf::{AConst, Alias, MergeWhenClause, Node, RangeFunction, TypeCast, a_const};
 
 use super::alike::is_of_time;
 use super::analysis::{Analysis, Source};
 use super::built_in_types;
 use super::context::Context;
-use super::current_time::{names_current_time, says_now};
+use super::current_time::{current_times, names_current_time};
 use super::functions::{is_time, is_time_call};
 use super::gaps::{expression, gap_of_time, output_name};
 use super::output_names;
 use super::sql_text::deparse_expression;
 use super::syntax::{name_of, string};
+use super::time_types::{TimeTypes, type_of};
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
 use crate::walk;
@@ -39,7 +37,9 @@ impl TimeGaps<'_, '_> {
             *node = gap;
             return Ok(());
         }
-        self.put_beside_column(node)?;
+        if let (Some(analysis), Some(of)) = (self.analysis, &mut node.node) {
+            TimeTypes { analysis, context: self.context }.tell_literals(of, &mut literal_gap)?;
+        }
         if let (Some(analysis), Some(NodeEnum::UpdateStmt(update))) =
             (self.analysis, &mut node.node)
             && let Some(relation) = target(analysis)
@@ -141,23 +141,6 @@ impl TimeGaps<'_, '_> {
         Ok(())
     }
 
-    /// A literal that is compared with a column of a date or time is one, too.
-    fn put_beside_column(self, node: &mut Node) -> Result<(), Refusal> {
-        let (Some(analysis), Some(NodeEnum::AExpr(of))) = (self.analysis, &mut node.node) else {
-            return Ok(());
-        };
-        let Some(type_name) = type_compared(of, analysis) else { return Ok(()) };
-        for side in [&mut of.lexpr, &mut of.rexpr].into_iter().flatten() {
-            match &mut side.node {
-                Some(NodeEnum::List(list)) => {
-                    list.items.iter_mut().try_for_each(|it| literal_gap(it, &type_name))?;
-                }
-                _ => literal_gap(side, &type_name)?,
-            }
-        }
-        Ok(())
-    }
-
     /// `FROM now()` is called `now`, and its column too.
     fn keep_alias(self, function: &mut RangeFunction) {
         if function.alias.is_some() {
@@ -180,39 +163,44 @@ impl TimeGaps<'_, '_> {
 }
 
 /// Whether a statement has literals that [`TimeGaps`] would replace.
-pub(super) fn has_literals(tree: &NodeEnum, analysis: &Analysis<'_>) -> bool {
-    let here = match tree {
-        NodeEnum::TypeCast(cast) => is_time_literal(cast),
-        NodeEnum::AExpr(of) => {
-            let sides = [&of.lexpr, &of.rexpr].into_iter().flatten();
-            sides.into_iter().any(|side| is_literal_or_list(side) && says_now(side))
-                && type_compared(of, analysis).is_some()
-        }
-        NodeEnum::UpdateStmt(update) => {
-            target(analysis).is_some_and(|relation| assigns_now(&update.target_list, relation))
-        }
-        NodeEnum::MergeWhenClause(clause) => target(analysis).is_some_and(|relation| {
-            let mut inserted = types_inserted(clause, relation).into_iter();
-            let says_now = |value: usize| clause.values.get(value).is_some_and(says_now);
-            assigns_now(&clause.target_list, relation)
-                || inserted.any(|(value, type_name)| type_name.is_some() && says_now(value))
-        }),
-        _ => false,
-    };
-    let mut found = here;
-    walk::read::children(tree, &mut |child| {
-        found = found || child.node.as_ref().is_some_and(|child| has_literals(child, analysis));
-    });
-    found
+pub(super) fn has_literals(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<bool, Refusal> {
+    let before = current_times(tree);
+    Ok(before != 0 && current_times(&with_gaps(tree, analysis, context)?) < before)
 }
 
-/// Whether a literal that is assigned means the current time.
-fn assigns_now(targets: &[Node], relation: &Relation) -> bool {
-    targets.iter().any(|target| {
-        let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
-        type_assigned(&target.name, relation).is_some()
-            && target.val.as_deref().is_some_and(says_now)
-    })
+fn with_gaps(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<NodeEnum, Refusal> {
+    let mut node = Node { node: Some(tree.clone()) };
+    TimeGaps { analysis: Some(analysis), context }.put(&mut node)?;
+    node.node.ok_or_else(|| Refusal::postgres("XX000", "a statement is gone"))
+}
+
+/// Refuses a statement of several nodes in which a literal may mean the current time, of which is not known what type it
+/// has: each node would read it as the time at which its own transaction began.
+pub(super) fn refuse_untold(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    if current_times(tree) == 0 {
+        return Ok(());
+    }
+    let tree = with_gaps(tree, analysis, context)?;
+    match (TimeTypes { analysis, context }).untold(&tree) {
+        None => Ok(()),
+        Some(text) => Err(Refusal::unsupported(
+            format!("'{text}' may be another time on each node here"),
+            "Several nodes take part, and each would read it as the time at which its own transaction began.",
+            format!("Write now() or CURRENT_DATE, or '{text}'::text if it is a text."),
+        )),
+    }
 }
 
 /// For each value that a clause of MERGE inserts, by its place, the type of its column if it is a date or time.
@@ -224,10 +212,6 @@ fn types_inserted(clause: &MergeWhenClause, relation: &Relation) -> Vec<(usize, 
     };
     let of = |at| (at, name(at).and_then(|name| type_assigned(name, relation)));
     (0..clause.values.len()).map(of).collect()
-}
-
-fn is_literal_or_list(node: &Node) -> bool {
-    matches!(node.node, Some(NodeEnum::AConst(_) | NodeEnum::List(_)))
 }
 
 /// Whether it is a literal of a date or time that means the current one.
@@ -246,31 +230,6 @@ fn names_time(constant: &AConst) -> bool {
     matches!(&constant.val, Some(a_const::Val::Sval(text)) if names_current_time(&text.sval))
 }
 
-/// The type of the date or time that a column has which is compared.
-fn type_compared(of: &AExpr, analysis: &Analysis<'_>) -> Option<String> {
-    let operator = of.name.last().and_then(string)?;
-    let compares = match of.kind() {
-        AExprKind::AexprOp => ["=", "<>", "!=", "<", "<=", ">", ">="].contains(&operator),
-        AExprKind::AexprIn
-        | AExprKind::AexprDistinct
-        | AExprKind::AexprNotDistinct
-        | AExprKind::AexprBetween
-        | AExprKind::AexprNotBetween
-        | AExprKind::AexprBetweenSym
-        | AExprKind::AexprNotBetweenSym => true,
-        _ => false,
-    };
-    if !compares || of.name.len() != 1 {
-        return None;
-    }
-    let sides = [of.lexpr.as_deref(), of.rexpr.as_deref()];
-    let column = sides.into_iter().flatten().find_map(|side| match &side.node {
-        Some(NodeEnum::ColumnRef(reference)) => analysis.column_of_table(reference),
-        _ => None,
-    })?;
-    is_of_time(column).then(|| column.type_name.clone())
-}
-
 /// The table that a statement changes.
 fn target<'a>(analysis: &Analysis<'a>) -> Option<&'a Relation> {
     match analysis.items[analysis.target?].source {
@@ -285,6 +244,7 @@ fn type_assigned(name: &str, relation: &Relation) -> Option<String> {
     is_of_time(column).then(|| column.type_name.clone())
 }
 
+/// A literal that means the current time is one of this type.
 fn literal_gap(node: &mut Node, type_name: &str) -> Result<(), Refusal> {
     if let Some(NodeEnum::AConst(constant)) = &node.node
         && names_time(constant)
@@ -293,20 +253,4 @@ fn literal_gap(node: &mut Node, type_name: &str) -> Result<(), Refusal> {
         *node = expression(&format!("CAST({} AS {type_name})", gap_of_time(&sql)))?;
     }
     Ok(())
-}
-
-/// The type of `CURRENT_DATE` and the like.
-fn type_of(function: &SqlValueFunction) -> String {
-    use pg_query::protobuf::SqlValueFunctionOp as Op;
-    let type_name = match function.op() {
-        Op::SvfopCurrentDate => "date",
-        Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => "timetz",
-        Op::SvfopLocaltime | Op::SvfopLocaltimeN => "time",
-        Op::SvfopLocaltimestamp | Op::SvfopLocaltimestampN => "timestamp",
-        _ => "timestamptz",
-    };
-    match function.typmod {
-        digits if 0 <= digits => format!("pg_catalog.{type_name}({digits})"),
-        _ => format!("pg_catalog.{type_name}"),
-    }
 }

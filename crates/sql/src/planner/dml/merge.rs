@@ -589,7 +589,9 @@ impl Merging<'_, '_> {
         let target = self.target();
         let is_apart = self.is_apart(source.as_ref());
         let is_unstable = analysis.queries.iter().skip(1).any(|query| query.unstable);
-        let reads_time = analysis.functions.reads_time || time_gaps::has_literals(tree, analysis);
+        time_gaps::refuse_untold(tree, analysis, self.context)?;
+        let reads_time =
+            analysis.functions.reads_time || time_gaps::has_literals(tree, analysis, self.context)?;
         let others = || analysis.distributed().map(|(item, ..)| item).filter(|it| *it != target);
         if analysis.home_relation.is_some() {
             return Err(self.refuse(

@@ -18,12 +18,24 @@ use crate::catalog::{Relation, RelationKind, quote_identifier};
 use crate::plan::{Collect, CollectFrom, Template};
 use crate::planner::context::Context;
 use crate::planner::gaps::{expression, gap, parse_select};
+use crate::planner::sql_text::deparse;
 use crate::planner::syntax::written;
 use crate::refusal::Refusal;
 
 /// A row of nothing that is joined with the others: what is asked of it, too, is asked when the other conditions have
 /// been met, as PostgreSQL's planner reckons. `RETURNING *` has no column of it.
-const BESIDE: &str = "tutti_beside";
+///
+/// Its name, with a number that makes it no other's here: neither a table nor a column is called so.
+fn beside(tree: &NodeEnum, context: &Context<'_>) -> Result<String, Refusal> {
+    let text = deparse(tree)?;
+    let is_column = |name: &str| {
+        let relations = context.catalog.relations.values().flat_map(|all| all.values());
+        relations.flat_map(|relation| &relation.columns).any(|column| &*column.name == name)
+    };
+    let names = (0..).map(|number| format!("tutti_beside_{number}"));
+    let mut free = names.filter(|name| !text.contains(name.as_str()) && !is_column(name));
+    free.next().ok_or_else(|| Refusal::postgres("XX000", "no name is free"))
+}
 
 /// The statement with the condition; `index`: of [`collect`] among its collects.
 ///
@@ -49,18 +61,19 @@ pub(super) fn checked(
         None => quote_identifier(&range.relname),
     };
     let is_merge = matches!(tree, NodeEnum::MergeStmt(_));
-    let beside = if is_merge { "NULL::pg_catalog.record" } else { BESIDE };
+    let name = beside(&tree, context)?;
+    let beside = if is_merge { "NULL::pg_catalog.record" } else { &name };
     let condition = expression(&format!(
         "tutti.of_moment({alias}.xmin, ({}::pg_catalog.text[])[1], {beside})",
         gap(index)
     ))?;
     let place = match &mut tree {
         NodeEnum::UpdateStmt(update) => {
-            update.from_clause.push(row_of_nothing()?);
+            update.from_clause.push(row_of_nothing(&name)?);
             &mut update.where_clause
         }
         NodeEnum::DeleteStmt(delete) => {
-            delete.using_clause.push(row_of_nothing()?);
+            delete.using_clause.push(row_of_nothing(&name)?);
             &mut delete.where_clause
         }
         NodeEnum::MergeStmt(merge) => &mut merge.join_condition,
@@ -77,9 +90,9 @@ pub(super) fn checked(
 }
 
 /// OFFSET keeps PostgreSQL from making a constant of it.
-fn row_of_nothing() -> Result<Node, Refusal> {
+fn row_of_nothing(name: &str) -> Result<Node, Refusal> {
     let SelectStmt { from_clause, .. } =
-        *parse_select(&format!("SELECT FROM (SELECT OFFSET 0) AS {BESIDE}"))?;
+        *parse_select(&format!("SELECT FROM (SELECT OFFSET 0) AS {name}"))?;
     let item = from_clause.into_iter().next();
     item.ok_or_else(|| Refusal::postgres("XX000", "a row of nothing cannot be said"))
 }

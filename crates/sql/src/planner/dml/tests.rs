@@ -734,3 +734,47 @@ fn through_views() {
         "#]],
     );
 }
+
+/// A literal that means the current time is one time on all nodes, or the statement is refused.
+#[test]
+fn literals_beside_times_are_of_one_time() {
+    for sql in [
+        "DELETE FROM orders WHERE now() <> 'now'",
+        "UPDATE orders SET placed = greatest(placed, 'now')",
+        "UPDATE orders SET placed = CASE WHEN id = 1 THEN placed ELSE 'today' END",
+        "UPDATE orders SET total = 1 WHERE 'now' = ANY (ARRAY[placed, now()])",
+        "UPDATE orders SET total = 1 WHERE (placed, id) >= ('now', 1)",
+        "UPDATE orders SET total = 1 WHERE 'now' IN (SELECT now())",
+        "UPDATE orders SET total = 1 WHERE nullif(placed, 'now') IS NULL",
+        "INSERT INTO orders (id, customer_id, placed) SELECT id + 100, id, 'now' FROM customers",
+        "INSERT INTO orders (id, customer_id) SELECT id, id FROM customers WHERE now() IN (SELECT 'now' UNION SELECT now())",
+    ] {
+        let plan = planned(sql, 3);
+        assert!(
+            plan.contains("::timestamp with time zone") || plan.contains("AS timestamp"),
+            "{sql}\n{plan}"
+        );
+        assert!(!plan.contains("Scatter"), "{sql}\n{plan}");
+    }
+    for sql in [
+        "UPDATE orders SET total = 1 WHERE tstzrange('now', NULL) @> placed",
+        "DELETE FROM orders WHERE placed = ANY ('{now}'::timestamptz[])",
+        "DELETE FROM orders WHERE age('now', placed) > '1 day'",
+        "SELECT count(*) FROM orders WHERE age('now', placed) > '1 day'",
+    ] {
+        let plan = planned(sql, 3);
+        assert!(plan.starts_with("0A000 '"), "{sql}\n{plan}");
+    }
+    for sql in [
+        "DELETE FROM customers WHERE name = 'now'",
+        "DELETE FROM customers WHERE lower(name) IN ('now', 'today')",
+        "UPDATE customers SET name = coalesce(name, 'now')",
+    ] {
+        check(
+            sql,
+            expect![[r#"
+            Scatter { access: Write }
+        "#]],
+        );
+    }
+}

@@ -7,15 +7,19 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{InsertStmt, OnConflictAction};
+use pg_query::protobuf::{InsertStmt, OnConflictAction, SelectStmt, SetOperation};
 
 use super::clauses;
 use super::target::Target;
 use crate::catalog::{Placement, Relation};
 use crate::plan::{DataPlan, Insert, InsertSource, Plan, Planned};
+use crate::planner::alike::is_of_time;
 use crate::planner::context::Context;
+use crate::planner::current_time::says_now;
 use crate::planner::defaults::Evaluation;
 use crate::planner::replicas;
+use crate::planner::sql_text::parse_expression;
+use crate::planner::syntax::is_star_output;
 
 /// What all steps of planning one INSERT share.
 pub(super) struct Inserting<'a> {
@@ -65,6 +69,35 @@ impl Inserting<'_> {
         let of = &self.relation.columns[column];
         self.evaluation.once_for_several_nodes(column)
             || of.domain && of.default.is_some() && !of.generated
+    }
+
+    /// The query, in which literals that are stored as dates or times, and mean the current one, are cast to that: each
+    /// node would read them as a time of its own.
+    ///
+    /// Not those of DISTINCT, UNION and the like: these are texts, which PostgreSQL does not store as such.
+    pub(super) fn with_time_literals(&self, select: &SelectStmt) -> SelectStmt {
+        let mut select = select.clone();
+        if select.op() != SetOperation::SetopNone || !select.distinct_clause.is_empty() {
+            return select;
+        }
+        let targets = select.target_list.iter_mut().take_while(|target| !is_star_output(target));
+        for (target, column) in targets.zip(&self.target.columns) {
+            let column = &self.relation.columns[*column];
+            let Some(NodeEnum::ResTarget(target)) = &mut target.node else { continue };
+            let Some(value) = target.val.as_deref_mut().filter(|_| is_of_time(column)) else {
+                continue;
+            };
+            if matches!(value.node, Some(NodeEnum::AConst(_)))
+                && says_now(value)
+                && let Some(mut cast) =
+                    parse_expression(&format!("CAST(NULL AS {})", column.type_name))
+                && let Some(NodeEnum::TypeCast(of)) = &mut cast.node
+            {
+                of.arg = Some(Box::new(std::mem::take(value)));
+                *value = cast;
+            }
+        }
+        select
     }
 
     fn omitted(&self) -> impl Iterator<Item = usize> {

@@ -182,6 +182,7 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
     let Some(source) = with_ctes(inserting.insert)? else {
         return Err(Refusal::postgres("XX000", "an INSERT without a source has no query"));
     };
+    let source = inserting.with_time_literals(&source);
     let mut columns = Vec::new();
     let mut outputs = Vec::new();
     let mut omitted: BTreeSet<usize> = inserting.omitted_in_rows().collect();
