@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tutti_embed::Cluster;
 use tutti_gateway::audit::Report;
+use tutti_gateway::workload::Workload;
 use tutti_gateway::{Config, DefaultDistribution, GatewayError, NodeConfig, Rule, Switches};
 
 use crate::audit;
@@ -73,6 +74,19 @@ impl TestCluster {
     /// Starts a gateway in front of these servers.
     pub fn start_on(servers: Cluster) -> Result<Self> {
         Self::start_with(servers, checked())
+    }
+
+    /// The same, where tables without a clause are on node 1 alone.
+    pub fn start_at_home(servers: Cluster) -> Result<Self> {
+        let default_distribution = DefaultDistribution::Home;
+        let config = Config { default_distribution, ..config(&servers, String::new()) };
+        Self::start_configured(servers, config)
+    }
+
+    /// What `tutti advise` goes by.
+    pub fn workload(&self) -> Result<Workload> {
+        let runtime = self.runtime.as_ref().context("the cluster has been stopped")?;
+        Ok(runtime.block_on(tutti_gateway::workload(&self.config))?)
     }
 
     /// The same, with parts of the gateway switched off: to show that a test finds what they prevent.

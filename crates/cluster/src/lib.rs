@@ -20,11 +20,13 @@ pub mod recovery;
 pub mod setup;
 pub mod start;
 pub mod status;
+pub mod workload;
 
 pub use cluster::{Cluster, SessionsAtWork};
 pub use error::GatewayError;
 pub use setup::init;
 pub use status::status;
+pub use workload::workload;
 
 /// A boxed future.
 pub type Boxed<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -15,7 +15,8 @@ mod session;
 mod transaction;
 
 pub use door::serve::{runtime, serve};
-pub use tutti_cluster::{GatewayError, audit, init, status};
+pub use tutti_cluster::{GatewayError, audit, init, status, workload};
 pub use tutti_configuration::{
     Address, Config, ConfigError, DefaultDistribution, NodeConfig, PoolConfig, Rule, Switches,
 };
+pub use tutti_sql::{advice, catalog};

@@ -5,6 +5,7 @@
 //! Never: talks to a node, knows how transactions commit, reads a clock.
 //! Start reading at [`plan`], whose types are the contract between planner and executor.
 
+pub mod advice;
 pub mod catalog;
 pub mod closure;
 mod code;

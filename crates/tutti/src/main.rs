@@ -1,7 +1,7 @@
 //! The program `tutti`: its commands and their options.
 //!
-//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`
-//! and `check` here, and the crates `tutti-gateway`, `tutti-embed` and `tutti-lab` (the demo).
+//! Owns: the command line, the log, the exit status. Never: does the work; that is `up`, `operate`,
+//! `check` and `advise` here, and the crates `tutti-gateway`, `tutti-embed` and `tutti-lab` (the demo).
 //! Start reading at [`Command`].
 
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 use tutti_lab::demo;
 
+mod advise;
 mod check;
 mod lab;
 mod operate;
@@ -101,6 +102,19 @@ enum Command {
     )]
     Check(CheckArgs),
 
+    /// Propose which tables to spread, and by which column, from the statements that are sent.
+    ///
+    /// Plans each statement for many placements, as the gateway would, and proposes those by which most calls
+    /// go to one node. Changes nothing: it prints the commands. Node 1 is asked for its tables and, without
+    /// --log, for what `pg_stat_statements` has counted there.
+    #[command(after_help = "Examples:\n  \
+        tutti advise --config tutti.toml\n  \
+        tutti advise --config tutti.toml --log /var/log/postgresql/postgresql.log\n  \
+        tutti advise --nodes 8 --json | jq .tables\n\n\
+        Statements: CREATE EXTENSION pg_stat_statements (in shared_preload_libraries of node 1), or a log\n\
+        with log_statement = 'all' or log_min_duration_statement = 0.")]
+    Advise(AdviseArgs),
+
     /// Measure what consistency and the gateway cost: runs `tutti-lab bench`, a program of its own.
     #[command(disable_help_flag = true)]
     Bench {
@@ -188,6 +202,21 @@ struct CheckArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct AdviseArgs {
+    #[command(flatten)]
+    cluster: StatusArgs,
+    /// A server's log with the statements, in place of what `pg_stat_statements` has counted
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// For so many nodes [default: those of the cluster, at least 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=64))]
+    nodes: Option<u16>,
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+}
+
 fn main() -> ExitCode {
     let filter = EnvFilter::try_from_env("TUTTI_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
@@ -218,6 +247,7 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Check(args) => return check::check(args).await,
+        Command::Advise(args) => advise::advise(args).await,
         Command::Up(args) => up::up(args).await,
         Command::Serve { config } => operate::serve(&config.path).await,
         Command::Init { config, adopt } => operate::init(&config.path, adopt).await,

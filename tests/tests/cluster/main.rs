@@ -6,6 +6,7 @@
 //! `answers`.
 //! Start reading at [`anomalies`], or in ARCHITECTURE.md at the table of tests.
 
+mod advise;
 mod anomalies;
 mod audit;
 mod base;

@@ -14,7 +14,7 @@ use tutti_tests::gateway::TestCluster;
 use tutti_tests::programs;
 
 const ROWS: usize = 60;
-const SUM: usize = ROWS * 100;
+const SUM: i64 = 100 * ROWS as i64;
 
 /// Each gives one sum of all balances, or rows whose first columns are added up.
 const READS: [&str; 6] = [
@@ -99,9 +99,9 @@ fn sums_are_of_one_moment_however_they_are_asked_for() -> Result<()> {
                     }
                 }
                 let numbers = values.iter().map(|value| value.parse::<i64>());
-                let sum: usize =
+                let sum: i64 =
                     numbers.sum::<Result<_, _>>().with_context(|| format!("{sql}: {values:?}"))?;
-                ensure!(sum == SUM as i64, "{sql} after {is_bound}: {sum}, not {SUM}");
+                ensure!(sum == SUM, "{sql} after {is_bound}: {sum}, not {SUM}");
             }
         }
         reader.query("DROP TABLE IF EXISTS mine; SELECT pg_advisory_unlock_all()")?;
