@@ -17,6 +17,7 @@ mod cursor;
 mod ddl;
 pub(crate) mod describe;
 pub(crate) mod distribute;
+mod draw;
 mod estimate;
 mod exchanges;
 mod explain;
