@@ -6,8 +6,31 @@
 use std::fmt;
 
 use super::dice::Dice;
-use super::schema::Schema;
+use super::schema::{Schema, quoted};
 use super::writer::Writer;
+
+/// What sessions may be set to.
+const SETTINGS: [&str; 19] = [
+    "DateStyle = 'SQL, DMY'",
+    "DateStyle = 'German'",
+    "DateStyle = 'Postgres, MDY'",
+    "TimeZone = 'America/New_York'",
+    "TimeZone = 'Asia/Kolkata'",
+    "TimeZone = 'Europe/Lisbon'",
+    "extra_float_digits = 0",
+    "extra_float_digits = -3",
+    "bytea_output = 'escape'",
+    "IntervalStyle = 'postgres_verbose'",
+    "IntervalStyle = 'iso_8601'",
+    "default_transaction_isolation = 'repeatable read'",
+    "default_transaction_isolation = 'serializable'",
+    "transform_null_equals = on",
+    "quote_all_identifiers = on",
+    "plan_cache_mode = 'force_generic_plan'",
+    "jit = off",
+    "array_nulls = off",
+    "tutti.commit = 'base'",
+];
 
 /// One thing that is sent.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -24,6 +47,8 @@ pub struct Statement {
     pub by: By,
     /// It changes nothing: what it gives may be asked again.
     pub only_reads: bool,
+    /// So many rows are asked for at a time, where it is sent in parts; 0: all.
+    pub rows_at_a_time: i32,
 }
 
 /// By which protocol a statement is sent.
@@ -60,6 +85,8 @@ pub struct Case {
     pub setup: Vec<Statement>,
     /// What is compared.
     pub units: Vec<Unit>,
+    /// What the sessions are set to.
+    pub settings: Vec<&'static str>,
     /// Tables with their rows, for a look at all of these.
     pub tables: Vec<(String, bool)>,
 }
@@ -69,6 +96,10 @@ impl Case {
     pub fn draw(seed: u64, statements: usize) -> Self {
         let mut dice = Dice::new(seed);
         let mut schema = Schema::draw(&mut dice);
+        let mut settings = Vec::new();
+        while dice.chance(40) {
+            settings.push(*dice.pick(&SETTINGS));
+        }
         let setup = schema.statements.iter().map(|(sql, placed)| Statement {
             sql: sql.clone(),
             placed: (sql != placed).then(|| placed.clone()),
@@ -83,14 +114,23 @@ impl Case {
             count += unit.statements.len();
             units.push(unit);
         }
-        Self { seed, setup, units, tables }
+        Self { seed, setup, units, settings, tables }
     }
 }
 
 fn unit(dice: &mut Dice, schema: &mut Schema) -> Unit {
     let draw = u32::try_from(dice.below(1_000_000)).unwrap_or(0);
     if dice.chance(80) {
-        let statements = vec![statement(dice, schema, 28)];
+        let statements = match dice.below(40) {
+            // Not in blocks: a cursor of the gateway's own has its rows and no table open, where PostgreSQL says 55006.
+            2 if dice.chance(20) => {
+                let at = Writer::new(dice, schema).table();
+                vec![plain(format!("TRUNCATE {}", schema.relations[at].name))]
+            }
+            0 => prepared(dice, schema),
+            1 => made(dice, schema),
+            _ => vec![statement(dice, schema, 28)],
+        };
         return Unit { begin: None, statements, end: "", draw };
     }
     let level = dice.pick(&[
@@ -104,7 +144,6 @@ fn unit(dice: &mut Dice, schema: &mut Schema) -> Unit {
     let mut has_savepoint = false;
     for _ in 0..dice.between(1, 6) {
         if dice.chance(20) {
-            let plain = |sql: &str| Statement { sql: sql.to_owned(), ..Statement::default() };
             let sql = match (has_savepoint, dice.below(3)) {
                 (true, 0) => "RELEASE s",
                 (true, _) => "ROLLBACK TO s",
@@ -113,10 +152,71 @@ fn unit(dice: &mut Dice, schema: &mut Schema) -> Unit {
             has_savepoint = sql != "RELEASE s";
             statements.push(plain(sql));
         }
-        statements.push(statement(dice, schema, 45));
+        match dice.chance(12) {
+            true => statements.extend(cursor(dice, schema)),
+            false => statements.push(statement(dice, schema, 45)),
+        }
     }
     let end = if dice.chance(75) { "COMMIT" } else { "ROLLBACK" };
     Unit { begin: Some(format!("BEGIN{level}")), statements, end, draw }
+}
+
+fn plain(sql: impl Into<String>) -> Statement {
+    Statement { sql: sql.into(), ..Statement::default() }
+}
+
+/// A query by a cursor.
+fn cursor(dice: &mut Dice, schema: &mut Schema) -> Vec<Statement> {
+    let query = Writer::new(dice, schema).top_query();
+    let scroll = dice.pick(&["", " SCROLL", " NO SCROLL"]);
+    let is_ordered = query.is_ordered && !query.classes.is_empty();
+    let mut statements = vec![plain(format!("DECLARE c{scroll} CURSOR FOR {}", query.sql))];
+    let fetched = |sql: &str| Statement { is_ordered, only_reads: false, ..plain(sql) };
+    if is_ordered {
+        statements.push(fetched("FETCH 2 FROM c"));
+        if *scroll == " SCROLL" {
+            statements.push(fetched("FETCH BACKWARD 1 FROM c"));
+            statements.push(fetched("FETCH LAST FROM c"));
+        }
+    }
+    statements.push(fetched("FETCH ALL FROM c"));
+    statements.push(plain("CLOSE c"));
+    statements
+}
+
+/// A statement that is prepared, and executed twice.
+fn prepared(dice: &mut Dice, schema: &mut Schema) -> Vec<Statement> {
+    let mut writer = Writer::new(dice, schema);
+    writer.parameters = Some(Vec::new());
+    let query = writer.top_query();
+    let drawn = writer.parameters.take().unwrap_or_default();
+    let (sql, values) = with_parameters_in_use(query.sql, drawn);
+    let values = values.iter().map(|value| quoted(value.as_deref().unwrap_or_default()));
+    let values = values.collect::<Vec<_>>().join(", ");
+    let values = if values.is_empty() { values } else { format!(" ({values})") };
+    let is_ordered = query.is_ordered && !query.classes.is_empty();
+    let execute = Statement { is_ordered, only_reads: true, ..plain(format!("EXECUTE p{values}")) };
+    vec![plain(format!("PREPARE p AS {sql}")), execute.clone(), execute, plain("DEALLOCATE ALL")]
+}
+
+/// A table that a query fills.
+fn made(dice: &mut Dice, schema: &mut Schema) -> Vec<Statement> {
+    let query = Writer::new(dice, schema).top_query();
+    let names: Vec<_> = (0..query.classes.len()).map(|column| format!("z{column}")).collect();
+    if names.is_empty() {
+        return vec![statement(dice, schema, 0)];
+    }
+    let head = format!("CREATE TABLE made ({})", names.join(", "));
+    let placement = *dice.pick(&[
+        "",
+        " DISTRIBUTE BY ROUND ROBIN",
+        " DISTRIBUTE BY HASH (z0)",
+        " DISTRIBUTE BY HOME",
+    ]);
+    let mut create = plain(format!("{head} AS {}", query.sql));
+    create.placed = Some(format!("{head}{placement} AS {}", query.sql));
+    let read = Statement { only_reads: true, ..plain("SELECT * FROM made") };
+    vec![create, read, plain("DROP TABLE IF EXISTS made")]
 }
 
 fn statement(dice: &mut Dice, schema: &mut Schema, changes: u32) -> Statement {
@@ -138,7 +238,18 @@ fn statement(dice: &mut Dice, schema: &mut Schema, changes: u32) -> Statement {
     };
     let drawn = writer.parameters.take().unwrap_or_default();
     let (sql, parameters) = with_parameters_in_use(sql, drawn);
-    Statement { sql, placed: None, parameters, is_ordered, by, only_reads: !is_change }
+    let mut sql = sql;
+    if !is_change && by == By::Query {
+        match dice.below(25) {
+            0 => sql = format!("COPY ({sql}) TO STDOUT"),
+            1 => sql = format!("{sql}; SELECT count(*) FROM t0"),
+            _ => (),
+        }
+    }
+    let is_ordered = is_ordered && !sql.ends_with("FROM t0");
+    let rows_at_a_time = if by == By::Parts && dice.chance(20) { 2 } else { 0 };
+    let only_reads = !is_change;
+    Statement { sql, placed: None, parameters, is_ordered, by, only_reads, rows_at_a_time }
 }
 
 /// Without the parameters of what was drawn and not used.

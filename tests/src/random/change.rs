@@ -11,14 +11,15 @@ use super::writer::{Scope, Writer};
 impl Writer<'_> {
     /// One of them.
     pub fn change(&mut self) -> String {
-        match self.dice.weighted(&[20, 12, 8, 26, 18, 8, 8]) {
+        match self.dice.weighted(&[20, 12, 8, 26, 18, 8, 8, 4]) {
             0 => self.insert_values(),
             1 => self.insert_query(),
             2 => self.insert_conflict(),
             3 => self.update(),
             4 => self.delete(),
             5 => self.merge(),
-            _ => self.change_in_with(),
+            6 => self.change_in_with(),
+            _ => self.change_view(),
         }
     }
 
@@ -48,7 +49,20 @@ impl Writer<'_> {
         let table = self.schema.relations[at].clone();
         let rows = *self.dice.pick(&[1, 1, 1, 2, 3, 6]);
         let mut sql = match self.dice.chance(75) {
-            true => self.schema.insert(self.dice, at, rows),
+            true if self.parameters.is_none() && self.dice.chance(60) => {
+                self.schema.insert(self.dice, at, rows)
+            }
+            true => {
+                let columns = table.written();
+                let names: Vec<_> = columns.iter().map(|column| column.name.as_str()).collect();
+                let values: Vec<_> = (0..rows).map(|_| self.row(at, &columns)).collect();
+                format!(
+                    "INSERT INTO {} ({}) VALUES {}",
+                    table.name,
+                    names.join(", "),
+                    values.join(", ")
+                )
+            }
             false => {
                 // What is left out has its default.
                 let needed = |column: &Column| {
@@ -263,7 +277,11 @@ impl Writer<'_> {
                 table.name
             );
         }
-        let sets = self.assignments(&table, &own);
+        let mut sets = self.assignments(&table, &own);
+        if self.dice.chance(10) && table.by.as_deref() != Some("s") {
+            let value = self.scalar_subquery(&own, Class::Text);
+            sets = format!("s = left({value}, 6)");
+        }
         let depth = self.dice.between(1, 2);
         let filter = match self.dice.chance(85) {
             true => format!(" WHERE {}", self.condition(&own, depth)),
@@ -271,6 +289,22 @@ impl Writer<'_> {
         };
         let returning = self.returning(&table, "u");
         format!("UPDATE {} u SET {sets}{filter}{returning}", table.name)
+    }
+
+    /// Through a view over one table, if there is one.
+    fn change_view(&mut self) -> String {
+        let views = self.schema.relations.iter().filter(|of| of.is_view).cloned();
+        let views: Vec<_> = views.collect();
+        if views.is_empty() {
+            return self.update();
+        }
+        let view = self.dice.pick(&views).clone();
+        let own = vec![source("u", view.columns.clone())];
+        let condition = self.condition(&own, 1);
+        match self.dice.below(2) {
+            0 => format!("UPDATE {} u SET s = 'v' WHERE {condition}", view.name),
+            _ => format!("DELETE FROM {} u WHERE {condition} AND id % 3 = 1", view.name),
+        }
     }
 
     fn update_key(&mut self, table: &Table, own: &Scope) -> String {

@@ -89,7 +89,18 @@ impl Writer<'_> {
                 let number = self.dice.below(3);
                 format!("ROW({number}, {text})::pair")
             }
-            Class::Uuid | Class::Bytes | Class::Mood => self.expression(scope, class, 0),
+            Class::Span => {
+                let number = self.dice.below(3);
+                format!("({} * {number})", self.expression(scope, Class::Span, 0))
+            }
+            Class::Uuid
+            | Class::Bytes
+            | Class::Mood
+            | Class::Padded
+            | Class::Time
+            | Class::Address
+            | Class::Range
+            | Class::Words => self.expression(scope, class, 0),
         }
     }
 
@@ -163,9 +174,14 @@ impl Writer<'_> {
                     Class::Stamp,
                     Class::Zoned,
                 ]);
+                let class = match self.dice.chance(25) {
+                    true => self.any_column(scope).1.class,
+                    false => class,
+                };
                 let (one, other) =
                     (self.expression(scope, class, depth), self.expression(scope, class, depth));
-                format!("({one} {operator} {other})")
+                let collate = if class == Class::Text { " COLLATE \"C\"" } else { "" };
+                format!("({one} {operator} {other}{collate})")
             }
             1 => {
                 let one = self.condition(scope, depth);
@@ -183,6 +199,17 @@ impl Writer<'_> {
                 format!("({alias}.{} IS {not}NULL)", column.name)
             }
             5 => {
+                let columns = self.columns_of(scope, Class::Text);
+                if columns.len() > 1 && self.dice.chance(40) {
+                    let (one, other) =
+                        (self.dice.pick(&columns).clone(), self.dice.pick(&columns).clone());
+                    if one.1.kind.sql == other.1.kind.sql && !one.1.is_mixed {
+                        return format!(
+                            "({}.{} {operator} {}.{})",
+                            one.0, one.1.name, other.0, other.1.name
+                        );
+                    }
+                }
                 let (one, other) = (
                     self.expression(scope, Class::Text, depth),
                     self.expression(scope, Class::Text, depth),
@@ -210,6 +237,11 @@ impl Writer<'_> {
                 );
                 format!("(({one}, {other}) {operator} ({other}, 2))")
             }
+            _ if self.dice.chance(20) => {
+                let source = self.dice.pick(scope);
+                let not = if source.columns.len() > 1 { "NOT " } else { "" };
+                format!("({} IS {not}NULL)", source.alias)
+            }
             _ => {
                 let columns = self.columns_of(scope, Class::Bool);
                 match columns.is_empty() {
@@ -227,6 +259,13 @@ impl Writer<'_> {
     fn comparison_with_constant(&mut self, scope: &Scope) -> String {
         let (alias, column) = self.any_column(scope);
         let name = format!("{alias}.{}", column.name);
+        if let Some(value) = self.other_constant(column.kind) {
+            return match self.dice.below(4) {
+                0 => format!("{value} = {name}"),
+                1 => format!("{name} IN ({value}, {})", self.constant(column.kind)),
+                _ => format!("{name} = {value}"),
+            };
+        }
         let one = self.constant(column.kind);
         match (column.class, self.dice.below(8)) {
             (_, 0 | 1) => format!("{name} = {one}"),

@@ -9,13 +9,26 @@ use super::writer::{Scope, Source, Writer};
 impl Writer<'_> {
     /// So many sources, joined; what is LATERAL may name `outer`, too.
     pub fn from(&mut self, outer: &Scope, sources: usize, depth: usize) -> (String, Scope) {
-        let (mut text, first) = self.item(depth);
-        let mut scope = vec![first];
+        let (mut text, mut scope) = match sources > 1 && self.dice.chance(6) {
+            true => self.nested(depth),
+            false => {
+                let (text, first) = self.item(depth);
+                (text, vec![first])
+            }
+        };
         for _ in 1..sources {
             if self.dice.chance(10) {
                 let (lateral, added) = self.lateral(&scope, outer);
                 text.push_str(&lateral);
                 scope.push(added);
+                continue;
+            }
+            if self.dice.chance(6) {
+                let (item, right) = self.nested(depth);
+                let on = self.on(&right, &scope);
+                let join = self.dice.pick(&["JOIN", "LEFT JOIN"]);
+                text = format!("{text} {join} {item} ON {on}");
+                scope.extend(right);
                 continue;
             }
             let (item, added) = self.item(depth);
@@ -68,6 +81,16 @@ impl Writer<'_> {
         (text, scope)
     }
 
+    /// Two sources that are joined first.
+    fn nested(&mut self, depth: usize) -> (String, Scope) {
+        let ((one, left), (other, right)) = (self.item(depth), self.item(depth));
+        let (left, right) = (vec![left], vec![right]);
+        let on = self.on(&right, &left);
+        let join = self.dice.pick(&["JOIN", "LEFT JOIN", "RIGHT JOIN"]);
+        let scope = left.into_iter().chain(right).collect();
+        (format!("({one} {join} {other} ON {on})"), scope)
+    }
+
     fn on(&mut self, right: &Scope, left: &Scope) -> String {
         let link = match (left.first(), right.first(), self.dice.chance(40)) {
             // Keys by which rows may be on one node are called alike.
@@ -88,7 +111,9 @@ impl Writer<'_> {
         match self.dice.weighted(&[80, if depth == 0 { 0 } else { 10 }, 3, 3]) {
             0 => {
                 let table = self.relation();
-                (format!("{} {alias}", table.name), source(&alias, table.columns))
+                let is_table = !table.is_view;
+                let source = Source { is_table, ..source(&alias, table.columns) };
+                (format!("{} {alias}", table.name), source)
             }
             1 => {
                 let classes =
@@ -119,9 +144,21 @@ impl Writer<'_> {
         let link = self.link(&own, &before);
         let both: Scope = own.iter().chain(&before).cloned().collect();
         let value = self.expression(&both, Class::Int, 1);
-        let query = match self.dice.below(3) {
-            0 => format!("SELECT count(*), max(({value})::bigint) FROM {from} WHERE {link}"),
-            1 => format!("SELECT ({value})::bigint, 1 FROM {from} WHERE {link} ORDER BY 1 LIMIT 2"),
+        let columns = self.columns_of(&own, Class::Int);
+        let query = match (self.dice.below(4), columns.first()) {
+            (3, _) => {
+                let arrays = self.expression(&before, Class::Array, 0);
+                format!("SELECT n, count(*) OVER () FROM unnest({arrays}) WITH ORDINALITY u (n, o)")
+            }
+            (0, Some((alias, column))) => {
+                format!(
+                    "SELECT count(*), max({alias}.{})::bigint FROM {from} WHERE {link}",
+                    column.name
+                )
+            }
+            (1, _) => {
+                format!("SELECT ({value})::bigint, 1 FROM {from} WHERE {link} ORDER BY 1 LIMIT 2")
+            }
             _ => format!("SELECT ({value})::bigint, 2 FROM {from} WHERE {link}"),
         };
         let columns = self.columns_for(&[Class::Int, Class::Int], "y");

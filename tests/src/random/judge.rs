@@ -155,6 +155,7 @@ impl Arena {
     /// Errors: the expected side does not work.
     pub fn run(&self, case: &Case, figures: &mut Figures) -> Result<Option<Finding>> {
         let mut sessions = self.begin()?;
+        sessions.set(case)?;
         for statement in &case.setup {
             let unit = Unit { begin: None, statements: vec![statement.clone()], end: "", draw: 0 };
             if let Some(finding) = sessions.run_unit(&unit, 0, figures)? {
@@ -200,7 +201,12 @@ impl Arena {
     }
 
     /// Whether a statement that only reads differs in the state that a case has left, by itself.
-    pub fn differs_now(&self, statement: &Statement, draw: u32) -> Result<Option<Finding>> {
+    pub fn differs_now(
+        &self,
+        case: &Case,
+        statement: &Statement,
+        draw: u32,
+    ) -> Result<Option<Finding>> {
         let mut sessions = Sessions {
             expected: Client::connect(&self.expected)?,
             subject: Client::connect(&self.subject)?,
@@ -213,6 +219,7 @@ impl Arena {
         sessions.expected.query(SETTINGS)?;
         sessions.subject.query(SETTINGS)?;
         sessions.subject.query(&format!("SET tutti.draw = {draw}"))?;
+        sessions.set(case)?;
         sessions.learn_types()?;
         let unit = Unit { begin: None, statements: vec![statement.clone()], end: "", draw };
         sessions.run_unit(&unit, 0, &mut Figures::default())
@@ -220,6 +227,17 @@ impl Arena {
 }
 
 impl Sessions {
+    /// The case's settings, on the nodes too, whose rows are looked at.
+    fn set(&mut self, case: &Case) -> Result<()> {
+        let clients = [&mut self.expected, &mut self.subject];
+        for client in clients.into_iter().chain(&mut self.nodes) {
+            for setting in &case.settings {
+                client.query(&format!("SET {setting}"))?;
+            }
+        }
+        Ok(())
+    }
+
     fn learn_types(&mut self) -> Result<()> {
         const TYPES: &str = "SELECT oid, pg_catalog.format_type(oid, -1) FROM pg_catalog.pg_type WHERE oid >= 16384";
         let names = |client: &mut Client| {
@@ -447,7 +465,8 @@ fn send(client: &mut Client, statement: &Statement, sql: &str) -> Result<Answer>
         return client.simple(sql, b"");
     }
     let arguments = [text_arguments(&statement.parameters)];
-    let request = Request { sql, arguments: &arguments, ..Request::default() };
+    let row_limit = statement.rows_at_a_time;
+    let request = Request { sql, arguments: &arguments, row_limit, ..Request::default() };
     let flight = if statement.by == By::Parts { Flight::TwoFlights } else { Flight::OneFlight };
     client.extended(&request, flight, b"")
 }

@@ -49,6 +49,12 @@ impl Writer<'_> {
         if self.dice.chance(3) {
             return self.whole_rows();
         }
+        if self.dice.chance(3) {
+            return self.by_primary_key();
+        }
+        if self.dice.chance(2) {
+            return self.locking();
+        }
         let of = if self.dice.chance(60) { &PLAIN[..] } else { &TOP[..] };
         let classes: Vec<_> = (0..columns).map(|_| *self.dice.pick(of)).collect();
         let query = self.query(&Scope::new(), &classes, 3);
@@ -104,7 +110,8 @@ impl Writer<'_> {
         let output = |class: &Class| {
             let depth = self.dice.below(3);
             let value = self.expression(scope, *class, depth);
-            let is_simple = *class != Class::Text || value.ends_with("COLLATE \"C\"");
+            let is_bare = !self.one_collation && !value.contains([' ', '(']);
+            let is_simple = *class != Class::Text || value.ends_with("COLLATE \"C\"") || is_bare;
             if is_simple { value } else { format!("({value}) COLLATE \"C\"") }
         };
         classes.iter().map(output).collect()
@@ -130,12 +137,27 @@ impl Writer<'_> {
     }
 
     fn select(&mut self, outer: &Scope, classes: &[Class], depth: usize) -> Query {
-        let (from, _, scope) = self.place_of(outer, depth);
+        let (from, own, scope) = self.place_of(outer, depth);
         let filter = self.filter(&scope, 65, depth);
         let mut outputs = self.outputs(&scope, classes);
+        if self.dice.chance(9) {
+            // By what is not given, and by all that makes a row.
+            let by = *self.dice.pick(&[Class::Int, Class::Text, Class::Zoned, Class::Number]);
+            let first = self.outputs(&own, &[by]).join(", ");
+            let direction = self.dice.pick(&["", " DESC", " NULLS FIRST"]);
+            let limit =
+                self.dice.pick(&["", " LIMIT 2", " LIMIT 5", " OFFSET 1", " LIMIT 3 OFFSET 2"]);
+            let total = Self::all_columns(&own);
+            let sql = format!(
+                "SELECT {} FROM {from}{filter} ORDER BY {first}{direction}, {total}{limit}",
+                outputs.join(", ")
+            );
+            let classes = classes.iter().copied().map(Some).collect();
+            return Query { sql, classes, is_ordered: true };
+        }
         let distinct = if self.dice.chance(18) { "DISTINCT " } else { "" };
         let mut classes: Vec<_> = classes.iter().copied().map(Some).collect();
-        if outer.is_empty() && depth == 2 && self.dice.chance(2) {
+        if outer.is_empty() && depth == 2 && self.dice.chance(4) {
             outputs.push(self.risky(&scope));
             classes.push(None);
             let sql = format!("SELECT {} FROM {from}{filter}", outputs.join(", "));
@@ -149,9 +171,11 @@ impl Writer<'_> {
     fn whole_rows(&mut self) -> Query {
         let (from, own, scope) = self.place_of(&Scope::new(), 1);
         let filter = self.filter(&scope, 60, 1);
-        let alias = &self.dice.pick(&own).alias;
+        let Source { alias, is_table, .. } = self.dice.pick(&own);
         let what = match self.dice.below(3) {
             0 => format!("{alias}.*"),
+            // The row of a view that is written out is a record without a name: not repaired.
+            _ if !is_table => "*".to_owned(),
             1 => "*".to_owned(),
             _ => alias.clone(),
         };
@@ -162,8 +186,62 @@ impl Writer<'_> {
         }
     }
 
+    /// Rows of one table, locked.
+    fn locking(&mut self) -> Query {
+        let at = self.table();
+        let table = self.schema.relations[at].clone();
+        let own = vec![source("x", table.columns.clone())];
+        let condition = self.condition(&own, 1);
+        let strength = self.dice.pick(&["UPDATE", "SHARE", "NO KEY UPDATE", "KEY SHARE"]);
+        let (order, is_ordered) = match self.dice.below(3) {
+            0 => (format!(" ORDER BY {} LIMIT 3", Self::all_columns(&own)), true),
+            _ => (String::new(), false),
+        };
+        let sql = format!(
+            "SELECT x.id, x.k FROM {} x WHERE {condition}{order} FOR {strength}",
+            table.name
+        );
+        Query { sql, classes: Vec::new(), is_ordered: is_ordered || order.is_empty() }
+    }
+
+    /// Grouped by a primary key, with what depends on it.
+    fn by_primary_key(&mut self) -> Query {
+        let tables = self.schema.relations.iter().filter(|table| !table.key.is_empty());
+        let tables: Vec<_> = tables.cloned().collect();
+        if tables.is_empty() {
+            return self.whole_rows();
+        }
+        let table = self.dice.pick(&tables).clone();
+        let alias = self.name("x");
+        let (from, other) = self.from(&Scope::new(), 1, 0);
+        let own = vec![source(&alias, table.columns.clone())];
+        let link = self.link(&other, &own);
+        let join = self.dice.pick(&["JOIN", "LEFT JOIN"]);
+        let keys: Vec<_> = table.key.iter().map(|key| format!("{alias}.{key}")).collect();
+        let class = *self.dice.pick(&PLAIN);
+        let (free, aggregate) =
+            (self.outputs(&own, &[class]).join(", "), self.aggregate_of(&other, Class::Int));
+        let sql = format!(
+            "SELECT {free}, {alias}.s, {aggregate} FROM {} {alias} {join} {from} ON {link} GROUP BY {}",
+            table.name,
+            keys.join(", ")
+        );
+        Query {
+            sql,
+            classes: vec![Some(class), Some(Class::Text), Some(Class::Int)],
+            is_ordered: false,
+        }
+    }
+
     /// An aggregate of this class.
     fn aggregate_of(&mut self, scope: &Scope, class: Class) -> String {
+        if class == Class::Text && self.dice.chance(40) {
+            let columns = self.columns_of(scope, Class::Text);
+            if !columns.is_empty() {
+                let (alias, column) = self.dice.pick(&columns).clone();
+                return format!("{}({alias}.{})", self.dice.pick(&["min", "max"]), column.name);
+            }
+        }
         let int = self.expression(scope, Class::Int, 1);
         let number = self.expression(scope, Class::Number, 1);
         let text = self.expression(scope, Class::Text, 1);
@@ -204,11 +282,19 @@ impl Writer<'_> {
                 0 => format!("jsonb_agg({int} ORDER BY {int} DESC)"),
                 _ => format!("jsonb_object_agg(coalesce({text}, 'none'), 1)"),
             },
-            Class::Float | Class::Date | Class::Stamp | Class::Zoned | Class::Mood => {
+            Class::Float
+            | Class::Date
+            | Class::Stamp
+            | Class::Zoned
+            | Class::Mood
+            | Class::Span
+            | Class::Time
+            | Class::Padded
+            | Class::Address => {
                 format!("{}({value})", self.dice.pick(&["min", "max"]))
             }
             Class::Array => format!("array_agg((({int}) % 9)::int ORDER BY ({int}) % 9)"),
-            Class::Uuid | Class::Bytes | Class::Pair => {
+            Class::Uuid | Class::Bytes | Class::Pair | Class::Range | Class::Words => {
                 return format!("(array_agg({value} ORDER BY {value}))[1]");
             }
         };
@@ -229,6 +315,22 @@ impl Writer<'_> {
     fn aggregate(&mut self, outer: &Scope, classes: &[Class], depth: usize) -> Query {
         let (from, own, scope) = self.place_of(outer, depth);
         let filter = self.filter(&scope, 50, depth);
+        if self.dice.chance(12) {
+            let mut outputs = self.outputs(&scope, &classes[..1]);
+            for class in &classes[1..] {
+                outputs.push(self.aggregate_of(&own, *class));
+            }
+            if self.one_collation {
+                for (output, _) in
+                    outputs.iter_mut().zip(classes).filter(|(_, of)| **of == Class::Text)
+                {
+                    *output = format!("({output}) COLLATE \"C\"");
+                }
+            }
+            let sql = format!("SELECT {} FROM {from}{filter} GROUP BY 1", outputs.join(", "));
+            let classes = classes.iter().copied().map(Some).collect();
+            return Query { sql, classes, is_ordered: false };
+        }
         // Keys are columns of its own: an expression that is repeated need not be the same to PostgreSQL.
         let mut keys: Vec<(String, Class)> = Vec::new();
         if self.dice.chance(75) {
@@ -240,21 +342,41 @@ impl Writer<'_> {
                 }
             }
         }
+        // What is grouped by may stand anywhere.
+        let mut grouped = Scope::new();
+        for source in &own {
+            let columns = source.columns.iter().filter(|column| {
+                keys.iter().any(|(key, _)| *key == format!("{}.{}", source.alias, column.name))
+            });
+            let columns: Vec<_> = columns.cloned().collect();
+            if !columns.is_empty() {
+                grouped.push(Source { alias: source.alias.clone(), columns, is_table: false });
+            }
+        }
         let mut outputs = Vec::new();
         for class in classes {
             let key = keys.iter().find(|(_, of)| of == class).cloned();
             let value = match key {
                 Some((key, _)) if self.dice.chance(50) => key,
+                _ if !grouped.is_empty() && self.dice.chance(15) => {
+                    let depth = self.dice.between(1, 2);
+                    self.expression(&grouped, *class, depth)
+                }
                 _ => {
                     let aggregate = self.aggregate_of(&own, *class);
                     match (class, self.dice.chance(12)) {
+                        (Class::Int, true) if self.dice.chance(30) => {
+                            "(sum(count(*)) OVER ())::bigint".to_owned()
+                        }
                         (Class::Int, true) => format!("coalesce({aggregate}, 0) + 1"),
                         _ => aggregate,
                     }
                 }
             };
             let is_text = *class == Class::Text;
-            outputs.push(if is_text { format!("({value}) COLLATE \"C\"") } else { value });
+            let is_bare = !self.one_collation && !value.contains(' ') && self.dice.chance(70);
+            let collated = is_text && !is_bare;
+            outputs.push(if collated { format!("({value}) COLLATE \"C\"") } else { value });
         }
         let names: Vec<_> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let group = match (names.as_slice(), self.dice.below(10)) {
@@ -279,6 +401,7 @@ impl Writer<'_> {
     }
 
     fn set_operation(&mut self, outer: &Scope, classes: &[Class], depth: usize) -> Query {
+        let before = std::mem::replace(&mut self.one_collation, true);
         let mut query = self.query(outer, classes, depth.min(1));
         for _ in 0..self.dice.between(1, 2) {
             let other = self.query(outer, classes, depth.min(1));
@@ -295,6 +418,7 @@ impl Writer<'_> {
             ]);
             query.sql = format!("({}) {operation} ({})", query.sql, other.sql);
         }
+        self.one_collation = before;
         Query { is_ordered: false, ..query }
     }
 
@@ -424,6 +548,7 @@ impl Writer<'_> {
             kind: kind_of(*class),
             may_be_null: true,
             is_generated: false,
+            is_mixed: true,
         };
         classes.iter().enumerate().map(column).collect()
     }
@@ -444,7 +569,12 @@ impl Writer<'_> {
 
     /// An equation between two scopes.
     pub fn link(&mut self, own: &Scope, outer: &Scope) -> String {
-        let class = *self.dice.pick(&[Class::Int, Class::Int, Class::Int, Class::Int, Class::Text]);
+        let mut class =
+            *self.dice.pick(&[Class::Int, Class::Int, Class::Int, Class::Int, Class::Text]);
+        if self.dice.chance(20) {
+            // Any that both have.
+            class = self.any_column(own).1.class;
+        }
         let (one, other) = (self.columns_of(own, class), self.columns_of(outer, class));
         if one.is_empty() || other.is_empty() {
             return "true".to_owned();
@@ -501,5 +631,5 @@ fn view_of(name: String, columns: Vec<Column>) -> Table {
 
 /// A source by its alias.
 pub fn source(alias: &str, columns: Vec<Column>) -> Source {
-    Source { alias: alias.to_owned(), columns }
+    Source { alias: alias.to_owned(), columns, is_table: false }
 }

@@ -37,6 +37,18 @@ pub enum Class {
     Mood,
     /// The composite type.
     Pair,
+    /// interval.
+    Span,
+    /// char(3).
+    Padded,
+    /// time.
+    Time,
+    /// inet.
+    Address,
+    /// int4range.
+    Range,
+    /// text[].
+    Words,
 }
 
 /// A type with the values that are drawn of it.
@@ -129,6 +141,24 @@ pub const KINDS: &[Kind] = &[
     kind("int[]", "int[]", Class::Array, false, &["{}", "{1,2}", "{NULL}", "{3}", "{{1,2},{3,4}}"]),
     kind("mood", "mood", Class::Mood, false, &["ok", "sad", "Very Happy"]),
     kind("pair", "pair", Class::Pair, false, &["(1,a)", "(,)", "(2,\"b c\")", "(1,)"]),
+    kind(
+        "interval",
+        "interval",
+        Class::Span,
+        false,
+        &["1 day", "-1 mon +3 days", "1 year 02:00:00", "00:00:00.5"],
+    ),
+    kind("char(3)", "char(3)", Class::Padded, true, &["a", "b", "ab", "", "A"]),
+    kind("time", "time", Class::Time, false, &["01:02:03", "23:59:59.999", "00:00:00"]),
+    kind("inet", "inet", Class::Address, false, &["10.0.0.1", "10.0.0.0/8", "::1"]),
+    kind("int4range", "int4range", Class::Range, false, &["[1,5)", "empty", "(,3)", "[2,3)"]),
+    kind(
+        "text[]",
+        "text[]",
+        Class::Words,
+        false,
+        &["{}", "{a,\"b c\"}", "{NULL,\"NULL\"}", "{\"\\\\\",\"{\"}"],
+    ),
 ];
 
 /// Text as a literal.
@@ -165,12 +195,21 @@ pub struct Column {
     pub may_be_null: bool,
     /// It is computed, or otherwise not written.
     pub is_generated: bool,
+    /// Its texts may have any collation.
+    pub is_mixed: bool,
 }
 
 impl Column {
     fn new(name: &str, kind: &'static Kind) -> Self {
         let name = name.to_owned();
-        Self { name, class: kind.class, kind, may_be_null: true, is_generated: false }
+        Self {
+            name,
+            class: kind.class,
+            kind,
+            may_be_null: true,
+            is_generated: false,
+            is_mixed: false,
+        }
     }
 }
 
@@ -282,7 +321,6 @@ impl Schema {
             4 => " DISTRIBUTE BY REPLICATED".to_owned(),
             _ => " DISTRIBUTE BY HOME".to_owned(),
         };
-        let is_replicated = placement.ends_with("REPLICATED");
         let mut key = Vec::new();
         if dice.chance(60) && !placement.ends_with("ROBIN") {
             key.push("id".to_owned());
@@ -299,8 +337,20 @@ impl Schema {
         let parents =
             self.relations.iter().filter(|table| table.is_replicated && table.key.len() == 1);
         let parents: Vec<_> = parents.map(|table| table.name.clone()).collect();
-        let refers_to =
+        let mut refers_to =
             (dice.chance(35) && !parents.is_empty()).then(|| dice.pick(&parents).clone());
+        // By its parent's key, on its parent's node.
+        let parents = self.relations.iter();
+        let parents =
+            parents.filter(|table| table.by.as_deref() == Some("id") && table.key.len() == 1);
+        let parents: Vec<_> = parents.map(|table| table.name.clone()).collect();
+        let (mut by, mut placement) = (by, placement);
+        if key.is_empty() && !parents.is_empty() && dice.chance(35) {
+            refers_to = Some(dice.pick(&parents).clone());
+            by = Some("f".to_owned());
+            placement = " DISTRIBUTE BY HASH (f)".to_owned();
+        }
+        let is_replicated = placement.ends_with("REPLICATED");
         if refers_to.is_some() {
             columns.push(Column::new("f", &KINDS[0]));
         }
@@ -317,7 +367,13 @@ impl Schema {
             }
             match column.name.as_str() {
                 "f" => {
-                    let action = dice.pick(&["", " ON DELETE CASCADE", " ON DELETE SET NULL"]);
+                    let deletes = ["", " ON DELETE CASCADE", " ON DELETE SET NULL"];
+                    let deferred = [" ON DELETE CASCADE", " DEFERRABLE INITIALLY DEFERRED"];
+                    let action = match by.as_deref() {
+                        // A key that is set to NULL would be another node's.
+                        Some("f") => dice.pick(&deferred),
+                        _ => dice.pick(&deletes),
+                    };
                     let parent = refers_to.as_deref().unwrap_or_default();
                     item.push_str(&format!(" REFERENCES {parent} (id){action}"));
                 }
@@ -336,10 +392,23 @@ impl Schema {
         if !key.is_empty() {
             items.push(format!("PRIMARY KEY ({})", key.join(", ")));
         }
-        let partition = if partitioned { " PARTITION BY HASH (id)" } else { "" };
+        let by_range = partitioned && dice.chance(50);
+        let partition = match (partitioned, by_range) {
+            (true, true) => " PARTITION BY RANGE (id)",
+            (true, false) => " PARTITION BY HASH (id)",
+            _ => "",
+        };
         self.say(format!("CREATE TABLE {name} ({}){partition}", items.join(", ")), &placement);
         if partitioned {
-            for part in 0..2 {
+            let ranges = ["FROM (MINVALUE) TO (8)", "FROM (8) TO (MAXVALUE)"];
+            for (part, range) in ranges.into_iter().enumerate() {
+                if by_range {
+                    let sql = format!(
+                        "CREATE TABLE {name}_{part} PARTITION OF {name} FOR VALUES {range}"
+                    );
+                    self.say(sql, "");
+                    continue;
+                }
                 self.say(
                     format!("CREATE TABLE {name}_{part} PARTITION OF {name} FOR VALUES WITH (MODULUS 2, REMAINDER {part})"),
                     "",
@@ -373,7 +442,8 @@ impl Schema {
         format!("({})", values.join(", "))
     }
 
-    fn value(&mut self, dice: &mut Dice, at: usize, column: &Column) -> String {
+    /// A value for a column, as SQL.
+    pub fn value(&mut self, dice: &mut Dice, at: usize, column: &Column) -> String {
         match column.name.as_str() {
             "id" => {
                 let table = &mut self.relations[at];

@@ -26,6 +26,7 @@ pub fn shrunk(arena: &Arena, case: &Case, finding: Finding) -> Result<(Case, Fin
         work.drop_units();
     }
     work.drop_statements();
+    work.drop_settings();
     work.drop_setup();
     work.shorten()?;
     Ok((work.case, work.finding))
@@ -80,6 +81,14 @@ impl Work<'_> {
         }
     }
 
+    fn drop_settings(&mut self) {
+        for at in (0..self.case.settings.len()).rev() {
+            let mut case = self.case.clone();
+            case.settings.remove(at);
+            self.accept(case);
+        }
+    }
+
     fn drop_setup(&mut self) {
         let mut at = self.case.setup.len();
         while at != 0 {
@@ -127,7 +136,7 @@ impl Work<'_> {
         while at < best.sql.len() && self.begun.elapsed() < PATIENCE * 2 {
             let next = shorter(&best.sql, at).into_iter().find_map(|sql| {
                 let candidate = Statement { sql, ..best.clone() };
-                let finding = self.arena.differs_now(&candidate, draw).ok()??;
+                let finding = self.arena.differs_now(&self.case, &candidate, draw).ok()??;
                 (!finding.what.contains("lost")).then_some((candidate, finding))
             });
             match next {

@@ -12,6 +12,8 @@ pub struct Source {
     pub alias: String,
     /// What can be read of it.
     pub columns: Vec<Column>,
+    /// Its rows have a type with a name, which is the same where they are brought together.
+    pub is_table: bool,
 }
 
 /// All that an expression may name.
@@ -28,13 +30,22 @@ pub struct Writer<'a> {
     pub parameters: Option<Vec<Option<String>>>,
     /// CTEs that can be named.
     pub ctes: Vec<Table>,
+    /// Texts have the collation that is said: they are put together with others.
+    pub one_collation: bool,
     next_name: usize,
 }
 
 impl<'a> Writer<'a> {
     /// Begins a statement.
     pub fn new(dice: &'a mut Dice, schema: &'a mut Schema) -> Self {
-        Self { dice, schema, parameters: None, ctes: Vec::new(), next_name: 0 }
+        Self {
+            dice,
+            schema,
+            parameters: None,
+            ctes: Vec::new(),
+            one_collation: false,
+            next_name: 0,
+        }
     }
 
     /// A name that the statement has not used.
@@ -54,6 +65,61 @@ impl<'a> Writer<'a> {
             _ => kind.literal(value),
         };
         sql
+    }
+
+    /// A constant that is compared with this kind, or becomes it, and is written otherwise; not always there is one.
+    pub fn other_constant(&mut self, kind: &Kind) -> Option<String> {
+        if !self.dice.chance(18) {
+            return None;
+        }
+        let value = kind.values[self.dice.low(kind.values.len())];
+        let forms: &[&str] = match kind.class {
+            Class::Int => &[
+                "V::bigint",
+                "V::smallint",
+                "V.0",
+                "'V'",
+                "(V + 0)",
+                "(SELECT V)",
+                "'V'::text::int",
+            ],
+            Class::Number => &["V", "'V'", "V::numeric", "(V + 0)"],
+            Class::Float => &["V", "'V'", "(V * 1)"],
+            Class::Text | Class::Padded => {
+                &["Q", "Q::text", "Q::varchar", "(Q || '')", "lower(Q)", "(SELECT Q)"]
+            }
+            Class::Date | Class::Stamp | Class::Zoned => &["Q", "(SELECT Q::date)", "date Q"],
+            Class::Bool => &["V", "'V'", "(NOT V)"],
+            Class::Uuid | Class::Bytes | Class::Mood => &["Q"],
+            _ => return None,
+        };
+        if value == "5000000000" || (kind.class == Class::Date && value.contains("BC")) {
+            return None;
+        }
+        let form = *self.dice.pick(forms);
+        if form == "date Q" && value.len() < 10 || kind.cast == "small" && form.contains('.') {
+            return None;
+        }
+        let quoted =
+            super::schema::quoted(if form.contains("date") { &value[..10] } else { value });
+        Some(form.replace('V', value).replace('Q', &quoted))
+    }
+
+    /// A row for these columns of a table, with parameters and values that must be converted.
+    pub fn row(&mut self, at: usize, columns: &[Column]) -> String {
+        let mut values = Vec::new();
+        for column in columns {
+            let is_free = !["id", "f"].contains(&column.name.as_str());
+            let value = match is_free && !self.dice.chance(30) {
+                true => match self.other_constant(column.kind) {
+                    Some(value) => value,
+                    None => self.constant(column.kind),
+                },
+                false => self.schema.value(self.dice, at, column),
+            };
+            values.push(value);
+        }
+        format!("({})", values.join(", "))
     }
 
     /// A constant of this class.

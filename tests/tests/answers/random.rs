@@ -65,6 +65,9 @@ fn run(nodes: u16, seeds: &[u64], statements: usize) -> Result<(Figures, usize)>
         if std::env::var_os("TUTTI_RANDOM_UNSHRUNK").is_none() {
             let (small, finding) = shrunk(&arena, &case, finding)?;
             println!("  shrunk:");
+            for setting in &small.settings {
+                println!("SET {setting};");
+            }
             for statement in &small.setup {
                 println!("{statement}");
             }
