@@ -4,9 +4,8 @@
 //! by one row of another table at most, and where two constraints could be violated one is.
 //! Start reading at [`Writer::change`].
 
-use super::query::source;
 use super::schema::{Class, Column, Table};
-use super::writer::{Scope, Writer};
+use super::writer::{Scope, Writer, source};
 
 impl Writer<'_> {
     /// One of them.

@@ -2,9 +2,8 @@
 //!
 //! Owns: what stands in them and how it is joined. Never: draws conditions of its own but those of joins.
 
-use super::query::source;
 use super::schema::{Class, KINDS};
-use super::writer::{Scope, Source, Writer};
+use super::writer::{Scope, Source, Writer, source};
 
 impl Writer<'_> {
     /// So many sources, joined; what is LATERAL may name `outer`, too.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::case::{By, Case, Statement, Unit};
-use crate::answer::Answer;
+use crate::answer::{Answer, Outcome};
 use crate::client::{Client, Endpoint, Flight, Request, text_arguments};
 use crate::compare::{Rules, TypeNames, difference};
 use crate::script::Compare;
@@ -21,7 +21,12 @@ use crate::script::Compare;
 /// For both sides, in every session.
 const SETTINGS: &str = "SET statement_timeout = '30s'; SET client_min_messages = 'error'";
 /// Plans that PostgreSQL may make as well.
-const OTHER_PLANS: [(&str, &str); 6] = [
+const OTHER_PLANS: [(&str, &str); 7] = [
+    // In PostgreSQL 15 WITH TIES counts for the index that finds a maximum, too: 21000.
+    (
+        "enable_indexscan = off; SET enable_indexonlyscan = off; SET enable_bitmapscan = off",
+        "enable_indexscan = on; SET enable_indexonlyscan = on; SET enable_bitmapscan = on",
+    ),
     ("enable_hashjoin = off", "enable_hashjoin = on"),
     ("enable_hashagg = off", "enable_hashagg = on"),
     ("enable_nestloop = off", "enable_nestloop = on"),
@@ -421,6 +426,10 @@ impl Sessions {
             *figures.other_error.entry(format!("{other} instead of {one}")).or_default() += 1;
             return Ok(None);
         }
+        if is_of_modifiers_alone(&expected, &found) {
+            figures.undetermined += 1;
+            return Ok(None);
+        }
         if statement.only_reads && self.is_undetermined(statement, &expected, rules)? {
             figures.undetermined += 1;
             return Ok(None);
@@ -458,6 +467,25 @@ impl Sessions {
         }
         Ok(is_undetermined)
     }
+}
+
+/// Whether two answers have computed columns of one type with different modifiers, and nothing else was looked at:
+/// PostgreSQL says the modifier of what its planner has made of an expression (of `coalesce(NULL, 1::numeric(8, 2))`, say).
+fn is_of_modifiers_alone(expected: &Answer, found: &Answer) -> bool {
+    let columns = |answer: &Answer| match answer.outcomes.as_slice() {
+        [Outcome::Rows { columns, .. }] => Some(columns.clone()),
+        _ => None,
+    };
+    let (Some(one), Some(other)) = (columns(expected), columns(found)) else { return false };
+    // Columns of tables and of what is like a table are called by a letter, with a number perhaps.
+    let is_column = |name: &str| name == "id" || name.bytes().skip(1).all(|c| c.is_ascii_digit());
+    one != other
+        && one.len() == other.len()
+        && one.iter().zip(&other).all(|(one, other)| {
+            one.name == other.name
+                && one.type_oid == other.type_oid
+                && (one.type_modifier == other.type_modifier || !is_column(&one.name))
+        })
 }
 
 fn send(client: &mut Client, statement: &Statement, sql: &str) -> Result<Answer> {

@@ -7,6 +7,7 @@
 //! another answer, and the difference is counted as undetermined ([`judge`]).
 //! Start reading at [`case`], then [`judge`].
 
+pub mod aggregate;
 pub mod case;
 pub mod change;
 pub mod dice;

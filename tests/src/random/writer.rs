@@ -19,6 +19,11 @@ pub struct Source {
 /// All that an expression may name.
 pub type Scope = Vec<Source>;
 
+/// A source by its alias.
+pub fn source(alias: &str, columns: Vec<Column>) -> Source {
+    Source { alias: alias.to_owned(), columns, is_table: false }
+}
+
 /// Draws one statement.
 #[derive(Debug)]
 pub struct Writer<'a> {
