@@ -189,6 +189,9 @@ impl Writer<'_> {
             ([], _) => String::new(),
             (names, 0) => format!(" GROUP BY ROLLUP ({})", names.join(", ")),
             (names, 1) => format!(" GROUP BY CUBE ({})", names.join(", ")),
+            (names, 3) if self.dice.chance(40) => {
+                format!(" GROUP BY DISTINCT ROLLUP ({}), ({})", names.join(", "), names[0])
+            }
             (names, 2) => {
                 format!(" GROUP BY GROUPING SETS (({}), ({}), ())", names.join(", "), names[0])
             }

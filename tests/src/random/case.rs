@@ -139,6 +139,8 @@ fn unit(dice: &mut Dice, schema: &mut Schema) -> Unit {
         " ISOLATION LEVEL REPEATABLE READ",
         " ISOLATION LEVEL REPEATABLE READ",
         " ISOLATION LEVEL SERIALIZABLE",
+        " ISOLATION LEVEL SERIALIZABLE, READ ONLY",
+        " READ ONLY",
     ]);
     let mut statements = Vec::new();
     let mut has_savepoint = false;

@@ -10,7 +10,7 @@ use super::writer::{Scope, Writer, source};
 impl Writer<'_> {
     /// One of them.
     pub fn change(&mut self) -> String {
-        match self.dice.weighted(&[20, 12, 8, 26, 18, 8, 8, 4]) {
+        match self.dice.weighted(&[20, 12, 8, 26, 18, 8, 8, 4, 5]) {
             0 => self.insert_values(),
             1 => self.insert_query(),
             2 => self.insert_conflict(),
@@ -18,7 +18,8 @@ impl Writer<'_> {
             4 => self.delete(),
             5 => self.merge(),
             6 => self.change_in_with(),
-            _ => self.change_view(),
+            7 => self.change_view(),
+            _ => self.change_by_cte(),
         }
     }
 
@@ -288,6 +289,35 @@ impl Writer<'_> {
         };
         let returning = self.returning(&table, "u");
         format!("UPDATE {} u SET {sets}{filter}{returning}", table.name)
+    }
+
+    /// By what a query in WITH has read.
+    fn change_by_cte(&mut self) -> String {
+        let at = self.table();
+        let table = self.schema.relations[at].clone();
+        let own = vec![source("u", table.columns.clone())];
+        let (from, columns) = self.unique_source();
+        let both: Scope = own.iter().cloned().chain([source("m", columns)]).collect();
+        let with =
+            format!("WITH m AS {} (SELECT * FROM {from} q)", self.dice.pick(&["", "MATERIALIZED"]));
+        let condition = self.condition(&own, 1);
+        match self.dice.below(3) {
+            0 => format!(
+                "{with} DELETE FROM {} u USING m WHERE u.id = m.y0 AND {condition}",
+                table.name
+            ),
+            1 => format!(
+                "{with} DELETE FROM {} u WHERE u.k IN (SELECT y1 FROM m) AND {condition} AND u.id % 4 = 2",
+                table.name
+            ),
+            _ => {
+                let sets = self.assignments(&table, &both);
+                format!(
+                    "{with} UPDATE {} u SET {sets} FROM m WHERE u.k = m.y0 AND {condition}",
+                    table.name
+                )
+            }
+        }
     }
 
     /// Through a view over one table, if there is one.

@@ -118,7 +118,22 @@ impl Writer<'_> {
 
     fn int(&mut self, scope: &Scope, depth: usize) -> String {
         let one = self.expression(scope, Class::Int, depth);
-        match self.dice.below(11) {
+        match self.dice.below(15) {
+            11 => {
+                let condition = self.condition(scope, depth);
+                format!("({condition})::int")
+            }
+            12 => {
+                let (link, from) = self.own_rows(scope);
+                format!("(SELECT count(*) FROM {from} WHERE {link})")
+            }
+            13 => {
+                format!("date_part('hour', {})::int", self.expression(scope, Class::Zoned, depth))
+            }
+            14 => {
+                let other = self.expression(scope, Class::Date, depth);
+                format!("({} - {other})", self.expression(scope, Class::Date, depth))
+            }
             0 => format!("({one} + {})", self.expression(scope, Class::Int, depth)),
             1 => format!("({one} - {})", self.dice.below(4)),
             2 => format!("({one} % 3)"),
@@ -141,7 +156,16 @@ impl Writer<'_> {
 
     fn text(&mut self, scope: &Scope, depth: usize) -> String {
         let one = self.expression(scope, Class::Text, depth);
-        match self.dice.below(8) {
+        match self.dice.below(11) {
+            8 => format!(
+                "to_char({}, 'YYYY-MM-DD HH24:MI')",
+                self.expression(scope, Class::Stamp, depth)
+            ),
+            9 => format!("{}::text", self.expression(scope, Class::Number, depth)),
+            10 => {
+                let (alias, column) = self.any_column(scope);
+                format!("({alias}.{}::text)", column.name)
+            }
             0 => {
                 let other = self.expression(scope, Class::Text, depth);
                 format!("({one} || {other}) COLLATE \"C\"")
@@ -163,7 +187,8 @@ impl Writer<'_> {
         }
         let depth = depth - 1;
         let operator = *self.dice.pick(&["=", "<", ">", "<=", ">=", "<>"]);
-        match self.dice.weighted(&[4, 3, 3, 2, 2, 2, 1, 1, 1, 6, 2, 1]) {
+        match self.dice.weighted(&[4, 3, 3, 2, 2, 2, 1, 1, 1, 6, 2, 1, 4]) {
+            12 => self.further_condition(scope, depth),
             0 => {
                 let class = *self.dice.pick(&[
                     Class::Int,
@@ -253,6 +278,55 @@ impl Writer<'_> {
                 }
             }
         }
+    }
+
+    /// Conditions of rarer forms.
+    fn further_condition(&mut self, scope: &Scope, depth: usize) -> String {
+        match self.dice.below(11) {
+            0 => {
+                let truth = self.dice.pick(&["TRUE", "NOT TRUE", "FALSE", "NOT FALSE", "UNKNOWN"]);
+                format!("(({}) IS {truth})", self.condition(scope, depth))
+            }
+            1 => {
+                let (one, other) = (
+                    self.expression(scope, Class::Int, depth),
+                    self.expression(scope, Class::Int, 0),
+                );
+                format!("({one} BETWEEN SYMMETRIC {other} AND 2)")
+            }
+            2 => format!("({} ~ '^[ab]')", self.expression(scope, Class::Text, depth)),
+            3 => {
+                let one = self.expression(scope, Class::Int, 0);
+                format!("({one} = ANY ({}))", self.expression(scope, Class::Array, 0))
+            }
+            4 => format!("({} @> '{{\"a\": 1}}')", self.expression(scope, Class::Json, 0)),
+            5 => format!("({} && ARRAY[1, 3])", self.expression(scope, Class::Array, 0)),
+            6 => format!("({} @> 3)", self.expression(scope, Class::Range, 0)),
+            7 => {
+                // Two columns at once.
+                let (one, other) =
+                    (self.expression(scope, Class::Int, 0), self.expression(scope, Class::Int, 0));
+                let not = self.dice.pick(&["", "NOT "]);
+                let outer = if self.dice.chance(50) { Scope::new() } else { scope.clone() };
+                let query = self.query(&outer, &[Class::Int, Class::Int], depth.min(1));
+                format!("(({one}, {other}) {not}IN ({}))", query.sql)
+            }
+            8 => {
+                let one = self.expression(scope, Class::Int, 0);
+                format!("({one} IN (VALUES (1), (3), (NULL)))")
+            }
+            9 => {
+                let (one, other) = (self.condition(scope, depth), self.condition(scope, 0));
+                format!("(({one}) = ({other}))")
+            }
+            _ => format!("(NOT ({}))", self.subquery_condition(scope, depth)),
+        }
+    }
+
+    /// Rows of a table that belong to one around them: a condition, and FROM.
+    fn own_rows(&mut self, scope: &Scope) -> (String, String) {
+        let (from, own) = self.from(&Scope::new(), 1, 0);
+        (self.link(&own, scope), from)
     }
 
     /// A column compared with constants: that of the distribution key says where rows are.

@@ -110,6 +110,16 @@ impl Writer<'_> {
         match self.dice.weighted(&[80, if depth == 0 { 0 } else { 10 }, 3, 3]) {
             0 => {
                 let table = self.relation();
+                if self.dice.chance(5) {
+                    // By other names.
+                    let mut columns = table.columns.clone();
+                    for (number, column) in columns.iter_mut().enumerate() {
+                        column.name = format!("n{number}");
+                    }
+                    let names: Vec<_> = columns.iter().map(|column| column.name.clone()).collect();
+                    let text = format!("{} {alias} ({})", table.name, names.join(", "));
+                    return (text, source(&alias, columns));
+                }
                 let is_table = !table.is_view;
                 let source = Source { is_table, ..source(&alias, table.columns) };
                 (format!("{} {alias}", table.name), source)

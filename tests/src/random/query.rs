@@ -67,6 +67,9 @@ impl Writer<'_> {
         if depth == 0 {
             return self.select(outer, classes, 0);
         }
+        if depth == 2 && outer.is_empty() && self.ctes.is_empty() && self.dice.chance(4) {
+            return self.with_cte_of(classes);
+        }
         match self.dice.weighted(&[50, 25, 9, 9, 5, 2]) {
             0 => self.select(outer, classes, depth - 1),
             1 => self.aggregate(outer, classes, depth - 1),
@@ -95,6 +98,8 @@ impl Writer<'_> {
             2 => " OFFSET 2".to_owned(),
             3 => " FETCH FIRST 2 ROWS WITH TIES".to_owned(),
             4 => " LIMIT 1".to_owned(),
+            6 if self.dice.chance(30) => " LIMIT (SELECT 2)".to_owned(),
+            6 if self.dice.chance(30) => " OFFSET (SELECT count(*) / 2 FROM t0)".to_owned(),
             5 if self.parameters.as_ref().is_some_and(|parameters| parameters.len() < 8) => {
                 let value = self.dice.below(5).to_string();
                 let parameters = self.parameters.get_or_insert_default();
@@ -158,6 +163,14 @@ impl Writer<'_> {
             let classes = classes.iter().copied().map(Some).collect();
             return Query { sql, classes, is_ordered: true };
         }
+        if depth > 0 && self.dice.chance(4) {
+            // As many rows as the function gives for each.
+            let value = self.expression(&scope, Class::Int, 0);
+            for (output, _) in outputs.iter_mut().zip(classes).filter(|(_, of)| **of == Class::Int)
+            {
+                *output = format!("generate_series(1, abs({value} % 3)::int)");
+            }
+        }
         let distinct = if self.dice.chance(18) { "DISTINCT " } else { "" };
         let mut classes: Vec<_> = classes.iter().copied().map(Some).collect();
         if outer.is_empty() && depth == 2 && self.dice.chance(4) {
@@ -212,6 +225,7 @@ impl Writer<'_> {
         let mut query = self.query(outer, classes, depth.min(1));
         for _ in 0..self.dice.between(1, 2) {
             let other = self.query(outer, classes, depth.min(1));
+            let other = self.in_order(other, 12);
             let operation = self.dice.pick(&[
                 "UNION",
                 "UNION",
@@ -254,7 +268,16 @@ impl Writer<'_> {
                 false => String::new(),
             };
             let int = self.expression(&own, Class::Int, 0);
-            *output = match self.dice.below(8) {
+            *output = match self.dice.below(12) {
+                8 => {
+                    let condition = self.condition(&own, 0);
+                    format!("count(*) FILTER (WHERE {condition}) OVER ({part}ORDER BY {int})")
+                }
+                9 => format!("first_value({int}) OVER ({part}ORDER BY {total} DESC)"),
+                10 => format!(
+                    "nth_value({int}, 2) OVER ({part}ORDER BY {total} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW)"
+                ),
+                11 => format!("ntile(3) OVER ({part}ORDER BY {total})"),
                 0 => format!("row_number() OVER ({part}ORDER BY {total})"),
                 1 => format!("rank() OVER ({part}ORDER BY {int})"),
                 2 => format!("(sum({int}) OVER ({part}ORDER BY {int}))::bigint"),
@@ -269,7 +292,17 @@ impl Writer<'_> {
                 _ => format!("dense_rank() OVER ({part}ORDER BY {int} DESC NULLS LAST)"),
             };
         }
-        let sql = format!("SELECT {} FROM {from}{filter}", outputs.join(", "));
+        let distinct = if self.dice.chance(10) { "DISTINCT " } else { "" };
+        let mut sql = format!("SELECT {distinct}{} FROM {from}{filter}", outputs.join(", "));
+        if self.dice.chance(30) {
+            let alias = self.name("d");
+            let columns = self.columns_for(classes, "e");
+            let names: Vec<_> = columns.iter().map(|column| column.name.clone()).collect();
+            let names = names.join(", ");
+            let of = vec![source(&alias, columns)];
+            let condition = self.condition(&of, 1);
+            sql = format!("SELECT {names} FROM ({sql}) {alias} ({names}) WHERE {condition}");
+        }
         let classes = classes.iter().copied().map(Some).collect();
         Query { sql, classes, is_ordered: false }
     }
@@ -327,6 +360,21 @@ impl Writer<'_> {
         let query = self.in_order(query, 40);
         self.ctes.clear();
         Query { sql: format!("WITH {} {}", ctes.join(", "), query.sql), ..query }
+    }
+
+    /// The same within another query.
+    fn with_cte_of(&mut self, classes: &[Class]) -> Query {
+        let of = [Class::Int, Class::Text];
+        let before = std::mem::replace(&mut self.one_collation, false);
+        let inner = self.query(&Scope::new(), &of, 1);
+        self.one_collation = before;
+        let name = self.name("w");
+        let columns = self.columns_for(&of, "x");
+        self.ctes.push(view_of(name.clone(), columns));
+        let query = self.query(&Scope::new(), classes, 1);
+        self.ctes.pop();
+        let sql = format!("WITH {name} (x0, x1) AS ({}) {}", inner.sql, query.sql);
+        Query { sql, ..query }
     }
 
     fn recursive(&mut self) -> Query {

@@ -53,7 +53,7 @@ pub(super) fn analyse_select<'a>(
 }
 
 /// The column that an output is, where GROUP BY says the output's name or number.
-fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef> {
+pub(super) fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef> {
     use pg_query::protobuf::a_const::Val;
     let targets = || {
         outputs.iter().map_while(|node| match node.node.as_ref()? {
