@@ -68,6 +68,9 @@ UPDATE jobs SET state = 'taken', due = now() WHERE (id, queue) IN (SELECT id, qu
 ROLLBACK TO s;
 SELECT id FROM jobs WHERE state = 'taken' ORDER BY id LIMIT 5 FOR UPDATE;
 COMMIT;
+BEGIN READ ONLY;
+SELECT id FROM jobs WHERE state = 'nothing of the kind' ORDER BY id LIMIT 3 FOR SHARE;
+ROLLBACK;
 BEGIN;
 DECLARE c SCROLL CURSOR FOR SELECT id FROM jobs WHERE state = 'new' FOR KEY SHARE;
 ROLLBACK;
