@@ -10,7 +10,7 @@ use super::schema::{Schema, quoted};
 use super::writer::Writer;
 
 /// What sessions may be set to.
-const SETTINGS: [&str; 19] = [
+const SETTINGS: [&str; 18] = [
     "DateStyle = 'SQL, DMY'",
     "DateStyle = 'German'",
     "DateStyle = 'Postgres, MDY'",
@@ -29,7 +29,6 @@ const SETTINGS: [&str; 19] = [
     "plan_cache_mode = 'force_generic_plan'",
     "jit = off",
     "array_nulls = off",
-    "tutti.commit = 'base'",
 ];
 
 /// One thing that is sent.

@@ -379,7 +379,7 @@ impl Writer<'_> {
     fn merge(&mut self) -> String {
         let at = self.table();
         let table = self.schema.relations[at].clone();
-        let own = vec![source("u", table.columns.clone())];
+        let own = [source("u", table.columns.clone())];
         let (from, columns) = self.unique_source();
         let both: Scope = own.iter().cloned().chain([source("m", columns)]).collect();
         let sets = self.assignments(&table, &both);

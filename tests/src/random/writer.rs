@@ -62,14 +62,13 @@ impl<'a> Writer<'a> {
     /// A constant of this kind, or a parameter.
     pub fn constant(&mut self, kind: &Kind) -> String {
         let value = kind.values[self.dice.low(kind.values.len())];
-        let sql = match (&mut self.parameters, self.dice.chance(60)) {
+        match (&mut self.parameters, self.dice.chance(60)) {
             (Some(parameters), true) if parameters.len() < 8 => {
                 parameters.push(Some(value.to_owned()));
-                return format!("${}::{}", parameters.len(), kind.cast);
+                format!("${}::{}", parameters.len(), kind.cast)
             }
             _ => kind.literal(value),
-        };
-        sql
+        }
     }
 
     /// A constant that is compared with this kind, or becomes it, and is written otherwise; not always there is one.

@@ -17,7 +17,7 @@ use tutti_tests::servers;
 /// The first seed; see `TUTTI_RANDOM_SEED`.
 const SEED: u64 = 1;
 /// A minute or so; see `TUTTI_RANDOM_SEEDS`.
-const SEEDS: u64 = 24;
+const SEEDS: u64 = 16;
 /// Of each seed; see `TUTTI_RANDOM_STATEMENTS`.
 const STATEMENTS: u64 = 250;
 
