@@ -14,7 +14,6 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, SelectStmt, String as PgString};
 
-use super::analyse::named_output;
 use super::analysis::{Analysis, BroughtItem, ColumnUse, ItemId, NOWHERE, Whereabouts};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, refuse_marked};
@@ -24,7 +23,7 @@ use super::row_conditions::{self, Said};
 use super::row_locks::{self, Lock};
 use super::semi_joins::{self, SemiJoin};
 use super::sql_text::deparse;
-use super::syntax::{is_star, string};
+use super::syntax::{is_star, named_output, string};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
 use crate::catalog::{Column, MapId, Relation, RelationKind, quote_identifier};
