@@ -45,6 +45,20 @@ SELECT c.id, max(o.region) AS c, upper(c.name) FROM status c JOIN ticket o ON o.
 SELECT c.*, rank() OVER (ORDER BY c.id) AS c FROM status c JOIN ticket o ON o.status_id = c.id GROUP BY c.id ORDER BY 1;
 SELECT t.id % 2, s.id, s.name, count(*) FROM status s JOIN ticket t ON t.status_id = s.id GROUP BY s.id, ROLLUP (t.id % 2) ORDER BY 2, 1;
 SELECT s.id, s.name, t.region, count(*) FROM status s JOIN ticket t ON t.status_id = s.id GROUP BY s.id, GROUPING SETS ((t.region), ()) ORDER BY 1, 3;
+-- A column in a set is NULL where another leaves it out, though the key outside of the sets says what it is.
+SELECT o.id, o.region, o.status, count(*) FROM orders o GROUP BY ROLLUP (o.id, o.region), (o.id) ORDER BY 1, 2;
+SELECT o.id, o.region, o.status, array_agg(o.region) FROM orders o GROUP BY o.id, GROUPING SETS ((o.region), ()) ORDER BY 1, 2;
+SELECT o.id, o.region AS r, o.status, string_agg(o.status, ',' ORDER BY o.status) FROM orders o GROUP BY o.id, GROUPING SETS ((2, o.status), ()) ORDER BY 1, 2;
+SELECT o.id, o.region AS r, count(DISTINCT o.status), GROUPING(o.region) FROM orders o GROUP BY o.id, CUBE (r) ORDER BY 1, 2;
+SELECT o.id, o.id, o.status FROM orders o GROUP BY DISTINCT ROLLUP (o.id, o.region), (o.id) ORDER BY 1;
+SELECT o.id, o.region FROM orders o GROUP BY DISTINCT ROLLUP ((o.id, o.region), o.status), (o.id) ORDER BY 1, 2;
+SET tutti.draw = 1;
+SELECT o.id, o.region, o.status, count(*) FROM orders o GROUP BY ROLLUP (o.id, o.region), (o.id) ORDER BY 1, 2;
+SET tutti.draw = 2;
+SELECT o.id, o.region, o.status, count(*) FROM orders o GROUP BY ROLLUP (o.id, o.region), (o.id) ORDER BY 1, 2;
+SET tutti.draw = 5;
+SELECT o.id, o.region, o.status, count(*) FROM orders o GROUP BY ROLLUP (o.id, o.region), (o.id) ORDER BY 1, 2;
+RESET tutti.draw;
 SELECT o.id FROM orders o WHERE EXISTS (SELECT t.* FROM events t WHERE t.region = o.region GROUP BY t.id) ORDER BY id;
 SELECT o.id FROM orders o WHERE EXISTS (SELECT * FROM events t WHERE t.region = o.region GROUP BY t.id HAVING count(*) = 1) ORDER BY id;
 SELECT o.id, o.status, count(*), max(e.kind) FROM orders o JOIN events e ON e.region = o.region GROUP BY o.id ORDER BY o.status, o.id;

@@ -79,6 +79,27 @@ WITH up AS (UPDATE wa SET v = v + $1 WHERE id < $2 RETURNING id, v) SELECT count
 -- rows at a time: 3
 WITH gone AS (DELETE FROM wa WHERE id < $1 RETURNING id, z) SELECT * FROM gone ORDER BY id;
 
+-- Keys that are on several nodes, and that only parameters say.
+-- bind: 17 | 18 | 19
+-- bind: 17 | 17 | NULL
+WITH up AS (UPDATE wa SET v = v + 1 WHERE id IN ($1, $2, $3) RETURNING id, v) SELECT * FROM up;
+-- bind: 17 | 18
+WITH up AS (UPDATE wa SET v = v + 1 WHERE id = ANY (ARRAY[$1::int, $2::int, NULL]) RETURNING id) SELECT id FROM up;
+-- bind: 17 | 18
+-- bind: 18 | 17
+WITH a AS (UPDATE wa SET v = v + 1 WHERE id = $1 RETURNING id), b AS (DELETE FROM wb WHERE id = $2 RETURNING id) SELECT a.id, b.id FROM a LEFT JOIN b ON true;
+
+-- The last portion's rows are counted, of which there may be none.
+-- bind: 40
+-- rows at a time: 1
+UPDATE wa SET v = v WHERE id < $1 RETURNING id;
+-- bind: 200
+-- rows at a time: 1
+INSERT INTO wb VALUES ($1, 1, 1), ($1 + 1, 1, 1), ($1 + 2, 1, 1) RETURNING id;
+-- bind: 200
+-- rows at a time: 5
+DELETE FROM wb WHERE id >= $1;
+
 -- Errors undo all of it.
 WITH gone AS (DELETE FROM wa RETURNING id) INSERT INTO wr SELECT 1, id FROM gone;
 WITH made AS (INSERT INTO wa (id) SELECT 20 RETURNING id) INSERT INTO wc SELECT id FROM made;

@@ -140,3 +140,22 @@ SELECT wy.*, wc.name FROM wc JOIN wy USING (region) ORDER BY region, wy.id, wc.i
 SELECT wy.region AS r, wc.region AS s, wc.id FROM wc JOIN wy USING (region) ORDER BY region, wy.w, wc.id LIMIT 4;
 SELECT region, wc.region AS x, wy.region AS y, wc.id FROM wc RIGHT JOIN wy USING (region) ORDER BY region DESC, wy.id, wc.id LIMIT 3;
 SELECT wc.id AS a, wy.id AS b FROM wc JOIN wy USING (id) ORDER BY id LIMIT 3;
+
+-- What the final statement asks of tables is not there where these were brought to the nodes. By several ways each.
+SET tutti.draw = 6;
+SELECT wo.id FROM wo ORDER BY wo.id OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.id FROM wo JOIN wl ON wl.o = wo.id ORDER BY 1 OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.c, count(*) FROM wo JOIN wl ON wl.o = wo.id GROUP BY wo.c ORDER BY 1 OFFSET (SELECT count(*) - 2 FROM wc WHERE id < 6);
+SET tutti.draw = 7;
+SELECT wo.id FROM wo ORDER BY wo.id OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.id FROM wo JOIN wl ON wl.o = wo.id ORDER BY 1 OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.c, count(*) FROM wo JOIN wl ON wl.o = wo.id GROUP BY wo.c ORDER BY 1 OFFSET (SELECT count(*) - 2 FROM wc WHERE id < 6);
+SET tutti.draw = 8;
+SELECT wo.id FROM wo ORDER BY wo.id OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.id FROM wo JOIN wl ON wl.o = wo.id ORDER BY 1 OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.c, count(*) FROM wo JOIN wl ON wl.o = wo.id GROUP BY wo.c ORDER BY 1 OFFSET (SELECT count(*) - 2 FROM wc WHERE id < 6);
+SET tutti.draw = 9;
+SELECT wo.id FROM wo ORDER BY wo.id OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.id FROM wo JOIN wl ON wl.o = wo.id ORDER BY 1 OFFSET (SELECT count(*) / 2 FROM wl);
+SELECT wo.c, count(*) FROM wo JOIN wl ON wl.o = wo.id GROUP BY wo.c ORDER BY 1 OFFSET (SELECT count(*) - 2 FROM wc WHERE id < 6);
+RESET tutti.draw;

@@ -20,6 +20,7 @@ pub mod lahman;
 pub mod layers;
 pub mod process;
 pub mod programs;
+pub mod random;
 pub mod script;
 pub mod servers;
 pub mod suite;

@@ -97,8 +97,8 @@ pub struct Switches {
     /// Every plan that was kept is compared with the one that its statement would get: tests check whether
     /// the caches are right, and statements are parsed as if there were none.
     pub check_plans: bool,
-    /// Of the ways in which a read of several nodes can be answered any is taken, by the statement's text, not the
-    /// one that moves the fewest rows: tests check whether all give the same.
+    /// Of the ways in which a read of several nodes can be answered any is taken, by the statement's text and the session's
+    /// `tutti.draw`, not the one that moves the fewest rows: tests check whether all give the same.
     pub any_way: bool,
     /// Most bytes that the rows may take which travel with one statement.
     pub travelling_bytes_max: usize,

@@ -30,6 +30,7 @@ mod printed;
 mod protocol;
 mod psql;
 mod psycopg;
+mod random;
 mod scripts;
 mod transit;
 mod unseen;

@@ -98,7 +98,6 @@ impl Executor<'_> {
 
     /// Any way is to be taken, and this statement's is another.
     fn passes_over(&self, first: &ComputedFirst) -> bool {
-        let drawn = || first.rest.to_string().bytes().map(usize::from).sum::<usize>() % 3;
-        self.tx.registry.cluster.config.switches.any_way && drawn() == 0
+        self.drawn("computed first", &first.rest, 3) == Some(0)
     }
 }

@@ -76,12 +76,9 @@ impl Executor<'_> {
         if gather.brought.is_empty() {
             return Ok(Way::gathering());
         }
-        if self.tx.registry.cluster.config.switches.any_way {
-            // One of them, or none, or that which would be taken.
-            let choices = gather.brought.len() + 2;
-            let statement = gather.statement.to_string();
-            let drawn =
-                statement.bytes().fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % choices);
+        // One of them, or none, or that which would be taken.
+        let choices = gather.brought.len() + 2;
+        if let Some(drawn) = self.drawn("way", &gather.statement, choices) {
             match gather.brought.get(drawn) {
                 Some(way) => return Ok(Way { brought: Some(way), sizes: None }),
                 None if drawn == gather.brought.len() => return Ok(Way::gathering()),

@@ -143,7 +143,9 @@ impl Executor<'_> {
         // Where the rest can be passed on as it comes, no more is kept than this.
         // What is explained is explained with all its rows.
         let reception = self.reception_of(gather).filter(|_| self.exchanges.is_none());
-        let most = |bytes: usize| reception.map(|_| bytes.min(self.travelling_bytes_max()));
+        let gives_up = self.drawn("gives up", &gather.statement, 6) == Some(0);
+        let most_kept = if gives_up { 1 } else { self.travelling_bytes_max() };
+        let most = |bytes: usize| reception.map(|_| bytes.min(most_kept));
         let (most_brought, most_of_parts) = (most(BROUGHT_BYTES_MAX), most(PARTS_BYTES_MAX));
         if let Some(Brought::Rows { collects, statement }) = way.brought
             && call.can_carry(collects.len())
@@ -164,7 +166,10 @@ impl Executor<'_> {
         let (partial, of_partial, of_gather) = match way.brought {
             Some(Brought::Parts(partial)) => (Some(partial), way.sizes, None),
             Some(Brought::Rows { .. }) => (None, None, None),
-            None => (gather.partial.as_ref(), None, way.sizes),
+            None => {
+                let passed_over = self.drawn("parts", &gather.statement, 5) == Some(0);
+                (gather.partial.as_ref().filter(|_| !passed_over), None, way.sizes)
+            }
         };
         if let Some(partial) = partial
             && let Some((text, call)) =
@@ -220,7 +225,7 @@ impl Executor<'_> {
         {
             let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
             let rows = all_of(&collected, node);
-            if self.are_worth_tables(&rows)
+            if self.are_worth_tables(in_tables, &rows)
                 && let Some(text) = self.fill_tables(node, in_tables, &rows, &times, call).await?
             {
                 return Ok(Filled::Finally(text, self.with_age_check(gather, call)?));
@@ -270,10 +275,10 @@ impl Executor<'_> {
         Ok(Filled::OfNodes(texts, call.carrying(self.rows_of(&collected), bytes_max)?))
     }
 
-    fn are_worth_tables(&self, collected: &[Bytes]) -> bool {
-        let bytes_min = match self.tx.registry.cluster.config.switches.any_way {
-            true => 0,
-            false => TABLES_BYTES_MIN,
+    fn are_worth_tables(&self, in_tables: &InTables, collected: &[Bytes]) -> bool {
+        let bytes_min = match self.drawn("tables", &in_tables.statement, 3) {
+            Some(0 | 1) => 0,
+            _ => TABLES_BYTES_MIN,
         };
         bytes_min <= collected.iter().map(Bytes::len).sum()
     }

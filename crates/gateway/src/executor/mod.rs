@@ -17,6 +17,7 @@ mod cursor;
 mod ddl;
 pub(crate) mod describe;
 pub(crate) mod distribute;
+mod draw;
 mod estimate;
 mod exchanges;
 mod explain;
@@ -238,9 +239,11 @@ impl Executor<'_> {
                 match (self.choose(node, call), otherwise) {
                     (Some(node), _) => self.run_on_one(node, *access, text, call).await,
                     (None, Some(otherwise)) => Box::pin(self.execute(otherwise, text, call)).await,
-                    (None, None) => Err(Failure::error(
-                        "XX000",
-                        "the plan names no node although its keys need one",
+                    (None, None) => Err(Failure::unsupported(
+                        "the keys of this statement are on several nodes",
+                        "Its parts see one snapshot, which Tutti cannot give to parts on several nodes: by other \
+                         parameters, whose keys are on one, it can be run.",
+                        "Send it once for each key, or its parts as statements of their own in one transaction.",
                     )),
                 }
             }

@@ -160,6 +160,8 @@ pub enum Portal {
         frames: Bytes,
         /// Command tag of the whole.
         tag: String,
+        /// The count in it is one of rows that are sent.
+        returns_rows: bool,
     },
     /// The executor has run it, and the client has everything.
     Finished(Arc<PendingPortal>),

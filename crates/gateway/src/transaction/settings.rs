@@ -152,6 +152,11 @@ impl Settings {
         self.renew_state();
     }
 
+    /// The statement that set a setting, if the session has done so, outside transactions or in one that committed.
+    pub(crate) fn kept_sql(&self, name: &str) -> Option<&str> {
+        self.kept.get(name).map(|kept| kept.sql.as_str())
+    }
+
     fn forget(&mut self, name: &str) {
         if let Some(forgotten) = self.kept.remove(name) {
             self.bytes -= forgotten.sql.len();

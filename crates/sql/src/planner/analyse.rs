@@ -9,7 +9,7 @@ mod expressions;
 mod from;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, Node, SelectStmt, SetOperation as SetKind, WithClause};
+use pg_query::protobuf::{Node, SelectStmt, SetOperation as SetKind, WithClause};
 
 use super::analysis::{
     Analysis, Modification, ModificationKind, Output, Query, QueryId, SetOperation, Source,
@@ -17,7 +17,7 @@ use super::analysis::{
 };
 use super::context::Context;
 use super::names::{Found, Meaning};
-use super::syntax::{bare_name, is_star_output, string};
+use super::syntax::{bare_name, is_star_output, named_output, string};
 use super::{oids, output_names};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -50,38 +50,6 @@ pub(super) fn analyse_select<'a>(
     });
     analyser.show_oids_of_home(shows);
     Ok(analyser.finish())
-}
-
-/// The column that an output is, where GROUP BY says the output's name or number.
-fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef> {
-    use pg_query::protobuf::a_const::Val;
-    let targets = || {
-        outputs.iter().map_while(|node| match node.node.as_ref()? {
-            NodeEnum::ResTarget(target) => Some(&**target),
-            _ => None,
-        })
-    };
-    let column =
-        |target: &'n pg_query::protobuf::ResTarget| match target.val.as_ref()?.node.as_ref()? {
-            NodeEnum::ColumnRef(reference) => Some(reference),
-            _ => None,
-        };
-    match grouped.node.as_ref()? {
-        NodeEnum::ColumnRef(reference) => {
-            let [name] = &reference.fields[..] else { return None };
-            let name = string(name)?;
-            targets().find(|target| target.name == name).and_then(column)
-        }
-        NodeEnum::AConst(constant) => {
-            let Some(Val::Ival(number)) = &constant.val else { return None };
-            let index = usize::try_from(number.ival).ok()?.checked_sub(1)?;
-            if outputs.iter().take(index).any(is_star_output) {
-                return None;
-            }
-            targets().nth(index).and_then(column)
-        }
-        _ => None,
-    }
 }
 
 /// Whether an output has this name that is not just a column of it.

@@ -13,6 +13,7 @@ use pg_query::protobuf::{CopyStmt, ExplainStmt};
 use super::context::Context;
 use super::dependencies::concerns;
 use super::known_views::Known;
+use super::modifying_with::modifying_refusal;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
@@ -77,7 +78,7 @@ fn plan_with_reach(
         {
             modifying_steps::plan(&statement.tree, refusal, context, &plan_with_reach)?
         }
-        chosen => chosen?,
+        chosen => beside_keys(chosen?, statement, context),
     };
     unseen::account(&mut planned, statement, &reach, context)?;
     planned.residue = residue::residue(&statement.tree, &reach, context);
@@ -95,6 +96,21 @@ fn plan_with_reach(
         }
     }
     Ok((planned, reach))
+}
+
+/// What changes data in WITH, by keys that parameters say: where these are on several nodes it is run in parts, if it may be.
+fn beside_keys(mut planned: Planned, statement: &Statement, context: &Context<'_>) -> Planned {
+    if let Plan::Data(DataPlan::One { node: NodeChoice::Pinned(pins), otherwise, .. }) =
+        &mut planned.plan
+        && otherwise.is_none()
+        && 1 < pins.len()
+        && modifying_steps::is_meant(&statement.tree)
+    {
+        let (tree, refusal) = (&statement.tree, modifying_refusal());
+        let steps = modifying_steps::plan(tree, refusal, context, &plan_with_reach);
+        *otherwise = steps.ok().map(Box::new);
+    }
+    planned
 }
 
 /// For how many snapshots it was planned, and what takes its place where its keys are on several nodes.

@@ -23,7 +23,7 @@ use super::row_conditions::{self, Said};
 use super::row_locks::{self, Lock};
 use super::semi_joins::{self, SemiJoin};
 use super::sql_text::deparse;
-use super::syntax::{is_star, string};
+use super::syntax::{is_star, named_output, string};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
 use crate::catalog::{Column, MapId, Relation, RelationKind, quote_identifier};
@@ -744,6 +744,13 @@ impl Rewriter<'_, '_> {
             })
             .filter(|location| *location != NOWHERE)
             .collect();
+        // A column that is in a set is NULL where another set leaves it out, whatever it depends on.
+        let mut in_sets = Vec::new();
+        for entry in &select.group_clause {
+            if let Some(NodeEnum::GroupingSet(_)) = &entry.node {
+                self.put_columns_of_set(entry, &select.target_list, &mut in_sets);
+            }
+        }
         for table in self.tables {
             for &item in &table.items {
                 if !locations.contains(&self.analysis.items[item].location) {
@@ -774,8 +781,17 @@ impl Rewriter<'_, '_> {
                     let row = format!("{}.*", quote_identifier(self.name_of(item)));
                     select.group_clause.push(expression(&row)?);
                 }
+                let is_in_set = |column: usize| {
+                    self.analysis.uses.iter().any(|of| {
+                        (of.item, of.column) == (item, Some(column))
+                            && in_sets.contains(&of.location)
+                    })
+                };
                 for column in 0..table.relation.columns.len() {
-                    if !grouped(column) && self.may_stand_ungrouped(table, item, column) {
+                    if !grouped(column)
+                        && !is_in_set(column)
+                        && self.may_stand_ungrouped(table, item, column)
+                    {
                         let alias = quote_identifier(self.name_of(item));
                         let name = self.analysis.column_name(item, column).unwrap_or_default();
                         let reference = format!("{alias}.{}", quote_identifier(name));
@@ -805,6 +821,27 @@ fn may_stand_whole(table: &Table<'_>, item: ItemId, of: &Analysis<'_>) -> bool {
 }
 
 impl Rewriter<'_, '_> {
+    /// Where columns are mentioned that are entries of these sets by themselves.
+    fn put_columns_of_set(&self, entry: &Node, outputs: &[Node], locations: &mut Vec<i32>) {
+        match &entry.node {
+            Some(NodeEnum::GroupingSet(set)) => {
+                set.content
+                    .iter()
+                    .for_each(|part| self.put_columns_of_set(part, outputs, locations));
+            }
+            Some(NodeEnum::RowExpr(row)) => {
+                row.args.iter().for_each(|part| self.put_columns_of_set(part, outputs, locations));
+            }
+            Some(NodeEnum::ColumnRef(reference))
+                if self.analysis.uses.iter().any(|of| of.location == reference.location) =>
+            {
+                locations.push(reference.location);
+            }
+            _ => locations.extend(named_output(entry, outputs).map(|reference| reference.location)),
+        }
+        locations.retain(|location| *location != NOWHERE);
+    }
+
     /// Whether the column may be mentioned where only grouped ones may, by name, in a whole row or
     /// by `*`.
     fn may_stand_ungrouped(&self, table: &Table<'_>, item: ItemId, column: usize) -> bool {

@@ -21,7 +21,7 @@ use super::gaps::{cut, expression, gap, parse_select};
 use super::gather::{Order, is_read_alike};
 use super::own_rows::{leave_database_out, split};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::{is_star, is_star_output, name_of, string};
+use super::syntax::{has_subquery, is_star, is_star_output, name_of, string};
 use super::time_gaps::TimeGaps;
 use super::{gather, output_names, printed, scatter, top_rows};
 use crate::catalog::Column;
@@ -96,6 +96,8 @@ pub(super) fn of(
         || analysis.items.iter().any(|item| item.sampled)
         || has_namesakes(analysis)
         || !select.limit_count.as_deref().is_none_or(may_be_counted)
+        // The final statement has no rows of what nodes are brought.
+        || select.limit_offset.as_deref().is_some_and(has_subquery)
         // What is said of a value's order is not said of the column that has it.
         || [
             &select.group_clause,

@@ -30,6 +30,38 @@ pub(super) fn has_subquery(node: &Node) -> bool {
     node.node.as_ref().is_some_and(|tree| contains(tree, &is_subquery))
 }
 
+/// The column that an output is, where GROUP BY says the output's name or number.
+pub(super) fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'n ColumnRef> {
+    use pg_query::protobuf::a_const::Val;
+    let targets = || {
+        outputs.iter().map_while(|node| match node.node.as_ref()? {
+            NodeEnum::ResTarget(target) => Some(&**target),
+            _ => None,
+        })
+    };
+    let column =
+        |target: &'n pg_query::protobuf::ResTarget| match target.val.as_ref()?.node.as_ref()? {
+            NodeEnum::ColumnRef(reference) => Some(reference),
+            _ => None,
+        };
+    match grouped.node.as_ref()? {
+        NodeEnum::ColumnRef(reference) => {
+            let [name] = &reference.fields[..] else { return None };
+            let name = string(name)?;
+            targets().find(|target| target.name == name).and_then(column)
+        }
+        NodeEnum::AConst(constant) => {
+            let Some(Val::Ival(number)) = &constant.val else { return None };
+            let index = usize::try_from(number.ival).ok()?.checked_sub(1)?;
+            if outputs.iter().take(index).any(is_star_output) {
+                return None;
+            }
+            targets().nth(index).and_then(column)
+        }
+        _ => None,
+    }
+}
+
 /// Whose rows an INSERT, UPDATE, DELETE or MERGE changes; `None`: it is another statement.
 pub(super) fn written(tree: &NodeEnum) -> Option<&RangeVar> {
     match tree {

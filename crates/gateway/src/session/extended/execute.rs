@@ -234,7 +234,9 @@ impl Session {
             Done::Told => split_off_tag(frames)?,
             Done::Empty => (frames, String::new()),
         };
-        let rows = Portal::Rows { pending: pending.clone(), frames, tag };
+        let returns_rows = ["SELECT ", "FETCH "].iter().any(|word| tag.starts_with(word))
+            || frames_of(&frames).any(|frame| frame == b'D');
+        let rows = Portal::Rows { pending: pending.clone(), frames, tag, returns_rows };
         self.tx.portals.insert(name.to_owned(), rows);
         self.hand_out(name, row_limit);
         Ok(())
@@ -249,7 +251,9 @@ impl Session {
 
     /// Sends up to `row_limit` of the rows that a portal has left; all if it is not positive.
     fn hand_out(&mut self, name: &str, row_limit: i32) {
-        let Some(Portal::Rows { pending, frames, tag }) = self.tx.portals.get_mut(name) else {
+        let Some(Portal::Rows { pending, frames, tag, returns_rows }) =
+            self.tx.portals.get_mut(name)
+        else {
             return;
         };
         let limit =
@@ -267,9 +271,9 @@ impl Session {
             put_bare(out, b's');
             return;
         }
-        // PostgreSQL counts the rows of the last Execute, if it returned any.
+        // PostgreSQL counts the rows of the last Execute, of a portal that returns any.
         match tag.rsplit_once(' ') {
-            Some((words, count)) if returns_rows(words, rows) && is_number(count) => {
+            Some((words, count)) if *returns_rows && is_number(count) => {
                 put_command_complete(out, &format!("{words} {rows}"));
             }
             _ => put_command_complete(out, tag),
@@ -309,9 +313,15 @@ fn too_many_kept(bytes_max: usize) -> Failure {
         .into()
 }
 
-/// Whether the count in a command tag is one of rows that were sent.
-fn returns_rows(words: &str, rows: usize) -> bool {
-    0 < rows || matches!(words, "SELECT" | "FETCH")
+/// The tags of whole frames.
+fn frames_of(frames: &[u8]) -> impl Iterator<Item = u8> {
+    let mut rest = frames;
+    std::iter::from_fn(move || {
+        let len = frame_len(rest).ok()??;
+        let tag = *rest.first()?;
+        rest = rest.get(len..)?;
+        Some(tag)
+    })
 }
 
 fn is_number(word: &str) -> bool {

@@ -3,7 +3,9 @@
 //! Owns: giving a cursor one node to live on. Never: tracks open cursors; the session does.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ClosePortalStmt, DeclareCursorStmt, FetchStmt, Token};
+use pg_query::protobuf::{
+    ClosePortalStmt, DeclareCursorStmt, FetchStmt, LockClauseStrength, SelectStmt, Token,
+};
 
 use crate::plan::{Access, DataPlan, Plan, Planned};
 use crate::planner::context::Context;
@@ -26,6 +28,7 @@ pub(super) fn plan_declare(
     let planned_query = query::plan_select(select, context)?;
     // A cursor lives on one node, so what would run on several is gathered.
     let gathered = || -> Result<Plan, Refusal> {
+        refuse_locks(declare, select)?;
         let before = format!("{} ", declaration(&statement.text)?);
         Ok(Plan::Data(DataPlan::Gather(query::gather_query(select, &before, "", context)?)))
     };
@@ -45,6 +48,38 @@ pub(super) fn plan_declare(
     let query = Box::new(Planned::new(plan, planned_query.why.clone()));
     let name = declare.portalname.clone();
     Ok(Planned::new(DataPlan::DeclareCursor { name, query }, planned_query.why))
+}
+
+/// What PostgreSQL refuses: the query that is sent to it has no clause of locks where these are taken before.
+fn refuse_locks(declare: &DeclareCursorStmt, select: &SelectStmt) -> Result<(), Refusal> {
+    const SCROLL: i32 = 0x02;
+    const INSENSITIVE: i32 = 0x08;
+    const HOLD: i32 = 0x20;
+    let lock = select.locking_clause.first().and_then(|node| match &node.node {
+        Some(NodeEnum::LockingClause(lock)) => Some(lock.strength()),
+        _ => None,
+    });
+    let Some(lock) = lock else { return Ok(()) };
+    let lock = match lock {
+        LockClauseStrength::LcsForkeyshare => "FOR KEY SHARE",
+        LockClauseStrength::LcsForshare => "FOR SHARE",
+        LockClauseStrength::LcsFornokeyupdate => "FOR NO KEY UPDATE",
+        _ => "FOR UPDATE",
+    };
+    let (sqlstate, message, which) = match declare.options {
+        of if of & HOLD != 0 => {
+            ("0A000", format!("DECLARE CURSOR WITH HOLD ... {lock} is not supported"), "Holdable")
+        }
+        of if of & SCROLL != 0 => {
+            ("0A000", format!("DECLARE SCROLL CURSOR ... {lock} is not supported"), "Scrollable")
+        }
+        of if of & INSENSITIVE != 0 => {
+            ("42P11", format!("DECLARE INSENSITIVE CURSOR ... {lock} is not valid"), "Insensitive")
+        }
+        _ => return Ok(()),
+    };
+    let detail = format!("{which} cursors must be READ ONLY.");
+    Err(Refusal::postgres(sqlstate, message).with_detail(detail))
 }
 
 /// `DECLARE … FOR` as written.
