@@ -106,7 +106,8 @@ impl<'a> Reading<'a> {
                 return None;
             };
             // One query's output, and a place in it that no `*` moves.
-            let targets = (select.op() == SetOperation::SetopNone).then_some(&select.target_list)?;
+            let targets =
+                (select.op() == SetOperation::SetopNone).then_some(&select.target_list)?;
             let at = alias.colnames.iter().position(|column| string(column) == Some(name))?;
             let values: Option<Vec<_>> = targets.iter().map(value_of).collect();
             Some((&**select, *values?.get(at)?))
