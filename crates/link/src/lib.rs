@@ -11,6 +11,7 @@ pub mod control_pool;
 pub mod net;
 pub mod pool;
 pub mod seals;
+pub mod spool;
 pub mod translation;
 
 pub use connection::{Credentials, Endpoint, Endpoints, NodeConnection, NodeError, Rows};

@@ -417,6 +417,8 @@ pub enum DataPlan {
     DeclareCursor {
         /// Cursor name.
         name: String,
+        /// WITH HOLD.
+        holds: bool,
         /// How to run it: `One` or `Gather`.
         query: Box<Planned>,
     },

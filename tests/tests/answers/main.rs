@@ -20,6 +20,7 @@ mod home;
 mod home_sessions;
 mod home_statements;
 mod hostile;
+mod kept_rows;
 mod one_meaning;
 mod own_sql;
 mod passed_on;

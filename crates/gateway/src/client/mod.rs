@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tutti_link::Link;
 use tutti_link::net::stream::Stream;
+use tutti_link::spool::Spool;
 use tutti_wire::backend::{
     TransactionStatus, decode_parameter_status, put_parameter_status, put_ready_for_query,
 };
@@ -94,9 +95,15 @@ pub(crate) struct Capture {
     bytes_max: usize,
     /// There was too much: all of it was dropped.
     is_over: bool,
+    /// What keeps them instead, however many they are.
+    spool: Option<Spool>,
 }
 
 impl Capture {
+    fn buffer(&mut self) -> &mut BytesMut {
+        self.spool.as_mut().map_or(&mut self.bytes, Spool::buffer)
+    }
+
     fn heed_limit(&mut self) {
         if self.bytes_max < self.bytes.len() || self.is_over {
             self.is_over = true;
@@ -353,7 +360,7 @@ impl Client {
 
     /// Where answers are written.
     pub fn out(&mut self) -> &mut BytesMut {
-        self.captured.as_mut().map_or(&mut self.outgoing, |captured| &mut captured.bytes)
+        self.captured.as_mut().map_or(&mut self.outgoing, Capture::buffer)
     }
 
     /// How many bytes have been written for the client since the session began. While answers are
@@ -381,12 +388,18 @@ impl Client {
         self.outgoing.truncate(start);
     }
 
-    /// Sends what is buffered if it is much. A capture that has grown too large is dropped.
+    /// Sends what is buffered if it is much. A capture that has grown too large is dropped, or goes elsewhere.
     pub async fn flush_if_full(&mut self) -> Result<(), ClientError> {
-        if let Some(captured) = &mut self.captured {
-            captured.heed_limit();
-        }
+        self.heed_capture().await;
         if self.outgoing.len() < FLUSH_BYTES { Ok(()) } else { self.flush().await }
+    }
+
+    async fn heed_capture(&mut self) {
+        let Some(captured) = &mut self.captured else { return };
+        match &mut captured.spool {
+            Some(spool) => spool.make_room().await,
+            None => captured.heed_limit(),
+        }
     }
 
     /// Sends what is buffered.
@@ -401,6 +414,7 @@ impl Client {
     /// Sends what can be sent without waiting. What the client does not take stays buffered; if that is
     /// much, waits as [`Self::flush`] does.
     pub async fn flush_early(&mut self) -> Result<(), ClientError> {
+        self.heed_capture().await;
         if HELD_BYTES_MAX < self.outgoing.len() {
             return self.flush().await;
         }
@@ -412,7 +426,21 @@ impl Client {
 
     /// From now on answers are kept instead of sent, until [`Self::end_capture`]: up to so many bytes.
     pub fn begin_capture(&mut self, bytes_max: usize) {
-        self.captured = Some(Capture { bytes: BytesMut::new(), bytes_max, is_over: false });
+        let (bytes, is_over, spool) = (BytesMut::new(), false, None);
+        self.captured = Some(Capture { bytes, bytes_max, is_over, spool });
+    }
+
+    /// The same until [`Self::end_spool`]: as many as there are.
+    pub(crate) fn begin_spool(&mut self, spool: Spool) {
+        self.begin_capture(0);
+        if let Some(captured) = &mut self.captured {
+            captured.spool = Some(spool);
+        }
+    }
+
+    /// Where it is that was kept since [`Self::begin_spool`].
+    pub(crate) fn end_spool(&mut self) -> Option<Spool> {
+        self.captured.take()?.spool
     }
 
     /// What was kept since [`Self::begin_capture`]; `None`: there was too much.

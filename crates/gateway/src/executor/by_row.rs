@@ -21,6 +21,7 @@ use tutti_wire::frame::{Frame, frame_len, take_frame};
 use tutti_wire::frontend::{Arguments, put_query};
 use tutti_wire::sqlstate;
 
+use super::cursor::not_updatable;
 use super::fan_out::Answers;
 use super::fan_out::read_rows;
 use super::relay::{Filter, Relayed, relay};
@@ -73,6 +74,7 @@ impl Executor<'_> {
     fn refuse_cursor_elsewhere(&self, rows: &RowsWrite) -> Result<(), Failure> {
         let Some(name) = &rows.cursor else { return Ok(()) };
         match self.tx.cursors.get(name) {
+            Some(cursor) if cursor.beside.is_some() => Err(not_updatable(name)),
             Some(cursor) if cursor.node != NodeId::HOME => Err(Failure::unsupported(
                 format!("cursor \"{name}\" cannot be used to write a replicated table"),
                 "It is not on node 1, where replicated rows are changed first.",

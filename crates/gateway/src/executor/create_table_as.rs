@@ -32,6 +32,7 @@ impl Executor<'_> {
         let mut statements = statement::parse(insert)?;
         let Some(statement) = statements.pop() else { return Ok(created) };
         let planned = self.tx.plan(&statement)?;
+        let planned = self.tx.plan_filling(&statement, planned)?;
         self.tx.is_part = true;
         let filled = Box::pin(self.execute(&planned, &statement.text, &internal(call))).await;
         self.tx.is_part = false;

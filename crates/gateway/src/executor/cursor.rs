@@ -1,31 +1,51 @@
 //! SQL cursors: each lives on one node.
 //!
-//! Owns: which node.
-//! Never: moves one.
+//! Owns: which node; and whether it is on a connection of the session's, or, over many rows, on one of its own.
+//! Never: moves one; keeps a row of one.
+//! Start reading at [`Executor::declare`].
 
 use std::collections::BTreeSet;
 
-use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, RunOn};
+use tutti_sql::catalog::{NodeId, quote_literal};
+use tutti_sql::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
+use tutti_sql::statement::first_word;
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frontend::{Target, put_describe, put_parse, put_sync};
 
+use super::describe::{Columns, read_description};
+use super::gather::Filled;
+use super::receiver::{Receiver, Reception};
+use super::relay::{Filter, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done};
+use crate::registry::activity::overtaken;
+use crate::transaction::Mode;
+use crate::transaction::beside::Beside;
 use crate::transaction::named::{Cursor, Portal};
 
+/// What a client may set between two FETCHes that decides how values are written, and how long one may take; and what
+/// expressions may ask for.
+const SETTINGS: &str = "SELECT name, pg_catalog.current_setting(name) FROM pg_catalog.pg_settings \
+     WHERE name OPERATOR(pg_catalog.=) ANY ('{DateStyle,IntervalStyle,TimeZone,bytea_output,extra_float_digits,\
+lc_messages,lc_monetary,lc_numeric,lc_time,lock_timeout,statement_timeout,xmlbinary,xmloption}'::pg_catalog.text[]) \
+     OR category OPERATOR(pg_catalog.=) 'Customized Options' \
+        AND NOT pg_catalog.starts_with(name, 'tutti.')";
+
 impl Executor<'_> {
+    /// `cursor`: its name, and whether it is WITH HOLD.
     pub(super) async fn declare(
         &mut self,
-        name: &str,
+        cursor: (&str, bool),
         planned: &Planned,
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        let (name, holds) = cursor;
         if self.tx.cursors.contains_key(name) {
             let message = format!("cursor \"{name}\" already exists");
             return Err(Failure::error("42P03", message));
         }
-        let holds = text.to_ascii_lowercase().contains("with hold");
         let (node, access, filled) = match &planned.plan {
             Plan::Data(DataPlan::One { node, access, otherwise }) => {
                 // A transaction commits with such a cursor on one node only; where any has the rows, that is where
@@ -38,7 +58,7 @@ impl Executor<'_> {
                 match (chosen, otherwise) {
                     (Some(node), _) => (node, *access, None),
                     (None, Some(otherwise)) => {
-                        return Box::pin(self.declare(name, otherwise, text, call)).await;
+                        return Box::pin(self.declare(cursor, otherwise, text, call)).await;
                     }
                     (None, None) => return Err(Failure::error("XX000", "the cursor has no node")),
                 }
@@ -47,15 +67,32 @@ impl Executor<'_> {
                 let RunOn::One(choice) = &gather.run_on else {
                     return Err(Failure::error("XX000", "a cursor cannot be on several nodes"));
                 };
-                let filled = self.fill(gather, call).await?;
-                let node = self.choose(choice, call).unwrap_or(NodeId::HOME);
-                (node, gather.access, Some(filled))
+                let reception = self.reception_of_cursor(gather);
+                if reception.is_none() {
+                    self.tx.note_cursor();
+                }
+                match self.fill(gather, reception, call).await? {
+                    Filled::Received(receiver, text, call) => {
+                        return self.declare_beside(cursor, receiver, &text, &call).await;
+                    }
+                    Filled::Finally(text, call) => {
+                        let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
+                        (node, gather.access, Some((text, call)))
+                    }
+                    Filled::OnEach(..) | Filled::OfNodes(..) => {
+                        return Err(Failure::error(
+                            "XX000",
+                            "a cursor's rows are on several nodes",
+                        ));
+                    }
+                }
             }
             other => {
                 tracing::error!(?other, "a cursor's query has a plan that no node can hold");
                 return Err(Failure::error("XX000", "the cursor's query cannot be run"));
             }
         };
+        self.tx.note_cursor();
         if holds {
             self.tx.must_anchor(node)?;
         }
@@ -64,11 +101,70 @@ impl Executor<'_> {
             None => (text, call),
         };
         let done = self.run_on_one(node, access, text, call).await?;
+        self.note_declared(cursor, node, None);
+        Ok(done)
+    }
+
+    fn note_declared(&mut self, (name, holds): (&str, bool), node: NodeId, beside: Option<Beside>) {
         // Outside of a transaction, its node has already committed it.
         let made = self.tx.transaction.is_open().then(|| self.tx.transaction.step_count());
         let (then, concerns) = (self.tx.bound_now(), self.tx.activity.plan.concerns());
-        self.tx.cursors.insert(name.to_owned(), Cursor { node, holds, then, concerns, made });
-        Ok(done)
+        let cursor = Cursor { node, beside, holds, then, concerns, made };
+        self.tx.cursors.insert(name.to_owned(), cursor);
+    }
+
+    /// Whether a statement is about a cursor and leaves nothing of one on the session's connections, or says itself when
+    /// it does.
+    pub(super) fn leaves_no_cursor(&self, plan: &Plan) -> bool {
+        match plan {
+            Plan::Data(DataPlan::DeclareCursor { .. }) => true,
+            Plan::Data(DataPlan::Cursor { name: Some(name), close: true }) => {
+                self.tx.cursors.get(name).is_some_and(|it| it.beside.is_some() || !it.holds)
+            }
+            _ => false,
+        }
+    }
+
+    /// Before a transaction is begun for a statement.
+    ///
+    /// Errors: 25P01 where it is none for a cursor. (No node could say so: to it, it is a block.)
+    pub(super) fn refuse_cursor_outside(&self, plan: &Plan) -> Result<(), Failure> {
+        let ends_with_block =
+            matches!(plan, Plan::Data(DataPlan::DeclareCursor { holds: false, .. }));
+        match ends_with_block && self.tx.transaction.mode == Mode::None {
+            true => self.tx.need_block("DECLARE CURSOR"),
+            false => Ok(()),
+        }
+    }
+
+    /// Where the rows of a cursor may go when they are many.
+    fn reception_of_cursor<'p>(&self, gather: &'p Gather) -> Option<Reception<'p>> {
+        // Locks on tables that are read in place would last as long as the cursor: its own session would wait for them.
+        self.reception_of(gather).filter(|reception| !reception.in_tables.reads_in_place)
+    }
+
+    /// The receiver's connection becomes the cursor's.
+    async fn declare_beside(
+        &mut self,
+        cursor: (&str, bool),
+        mut receiver: Receiver<'_>,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let set = self.tx.set_by_now();
+        let tag = self.tell_receiver(&mut receiver, text, call).await?;
+        let (mut link, permit) = receiver.into_link();
+        if cursor.1 {
+            link.query("SET idle_session_timeout = 0").await?;
+        }
+        let node = link.node();
+        let mut beside = Beside { link: Some(link), _permit: permit, set, is_held: false };
+        if cursor.1 && self.tx.transaction.mode != Mode::Explicit {
+            // Its transaction ends with the statement, or may do so without a COMMIT.
+            beside.hold().await?;
+        }
+        self.note_declared(cursor, node, Some(beside));
+        Ok(Done::Tag(tag))
     }
 
     pub(super) async fn use_cursor(
@@ -80,7 +176,8 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         let Some(name) = name else {
             let of_portals = self.tx.portals.values().filter_map(Portal::node);
-            let of_cursors = self.tx.cursors.values().map(|cursor| cursor.node);
+            let of_cursors = self.tx.cursors.values().filter(|cursor| cursor.beside.is_none());
+            let of_cursors = of_cursors.map(|cursor| cursor.node);
             let nodes: BTreeSet<_> = of_cursors.chain(of_portals).collect();
             for node in nodes {
                 self.internal_rows(node, Access::Read, text, call).await?;
@@ -106,6 +203,9 @@ impl Executor<'_> {
                 ));
             }
         }
+        if self.tx.is_beside(name) {
+            return self.use_beside(name, close, text, call).await;
+        }
         let node = self.tx.node_of_cursor(name);
         // WHERE CURRENT OF writes; FETCH and MOVE may lock or call functions, except on a cursor held beyond
         // its transaction: its rows are materialized.
@@ -118,4 +218,98 @@ impl Executor<'_> {
         }
         Ok(done)
     }
+
+    /// The same of a cursor on a connection of its own.
+    async fn use_beside(
+        &mut self,
+        name: &str,
+        close: bool,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        if close {
+            self.tx.cursors.remove(name);
+            return Ok(Done::Tag("CLOSE CURSOR".to_owned()));
+        }
+        let word = first_word(text);
+        if !["fetch", "move"].iter().any(|it| word.eq_ignore_ascii_case(it)) {
+            return Err(not_updatable(name));
+        }
+        self.set_beside(name).await?;
+        let complete = self.tells_at_once(call);
+        let activity = self.tx.activity.clone();
+        let Some(beside) = self.tx.beside(name) else { return Err(cannot_run(name)) };
+        let Some(link) = beside.link.as_mut() else { return Err(cannot_run(name)) };
+        // As [`crate::transaction::TransactionContext::enlist`] has it.
+        link.note_sending();
+        if activity.plan.is_overtaken() {
+            link.note_heard();
+            return Err(overtaken().into());
+        }
+        call.put(link, text);
+        link.connection().flush().await?;
+        let answer = relay(self.client, link, Filter::rows(call, complete)).await;
+        if answer.is_err() && !beside.is_held {
+            // Its transaction has failed, in which nothing can be undone.
+            beside.link = None;
+        }
+        let answer = answer?;
+        Ok(if complete { Done::Told } else { Done::Tag(answer.tag) })
+    }
+
+    /// What a client has set since applies to what such a cursor gives from now on.
+    async fn set_beside(&mut self, name: &str) -> Result<(), Failure> {
+        let Some(before) = self.tx.beside(name).map(|beside| beside.set.clone()) else {
+            return Ok(());
+        };
+        if !self.tx.may_have_set(&before) {
+            return Ok(());
+        }
+        let rows = self.internal_rows(NodeId::HOME, Access::Read, SETTINGS, &Call::Simple).await?;
+        let set = rows.iter().filter_map(|row| {
+            let text = |column: usize| {
+                let value = row.get(column)?.as_ref()?;
+                std::str::from_utf8(value).ok().map(quote_literal)
+            };
+            Some(format!("pg_catalog.set_config({}, {}, false)", text(0)?, text(1)?))
+        });
+        let sql = format!("SELECT {}", set.collect::<Vec<_>>().join(", "));
+        let now = self.tx.set_by_now();
+        let Some(beside) = self.tx.beside(name) else { return Ok(()) };
+        if let Some(link) = &mut beside.link {
+            link.query(&sql).await?;
+        }
+        beside.set = now;
+        Ok(())
+    }
+
+    /// The columns of a FETCH from such a cursor.
+    pub(crate) async fn describe_beside(
+        &mut self,
+        name: &str,
+        text: &str,
+    ) -> Result<Columns, Failure> {
+        let Some(link) = self.tx.beside(name).and_then(|beside| beside.link.as_mut()) else {
+            return Err(cannot_run(name));
+        };
+        let out = link.connection().outgoing();
+        put_parse(out, "", text, &[]);
+        put_describe(out, Target::Statement, "");
+        put_sync(out);
+        link.connection().flush().await?;
+        Ok(read_description(self.client, link).await?.1)
+    }
+}
+
+/// What it gives are rows that were collected, and no table's any more.
+pub(super) fn not_updatable(name: &str) -> Failure {
+    let message = format!("cursor \"{name}\" is not a simply updatable scan");
+    ErrorFields::error("24000", message)
+        .with(b'D', "Its rows come from several nodes.")
+        .with(b'H', "Name the rows by their key.")
+        .into()
+}
+
+fn cannot_run(name: &str) -> Failure {
+    Failure::error("55000", format!("portal \"{name}\" cannot be run"))
 }

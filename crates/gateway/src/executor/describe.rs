@@ -2,12 +2,14 @@
 //!
 //! Owns: the question and its answer. Never: keeps it (the session does).
 
+use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend::{self, ColumnDescription};
 use tutti_wire::frontend::{Target, put_describe, put_parse, put_sync};
 
+use crate::client::Client;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 
@@ -61,30 +63,39 @@ impl Executor<'_> {
         put_sync(out);
         link.connection().flush().await?;
         let link = self.tx.links.at(&node);
-        let refused_before = link.catch_up().await?;
-        let mut described = (Vec::new(), None);
-        let mut refused = None;
-        loop {
-            let frame = link.connection().next_frame().await?;
-            match frame.tag() {
-                // An error has undone what the transaction has set.
-                b'S' => self.client.report_setting(link, &frame)?,
-                b'A' => link.put_notification(self.client.out(), &frame),
-                b't' => described.0 = backend::decode_parameter_description(&frame)?,
-                b'T' => described.1 = Some(backend::decode_row_description(&frame)?),
-                b'E' => refused = Some(told(&frame)?),
-                b'Z' => break,
-                _ => (),
-            }
-        }
-        refused_before.map_or(Ok(()), Err)?;
-        if let Some(error) = refused {
-            return Err(error.into());
-        }
+        let mut described = read_description(self.client, link).await?;
         described.0 = self.tx.oids().types_to_home(node, &described.0);
         if let Some(columns) = &mut described.1 {
             self.tx.oids().to_home(node, columns);
         }
         Ok(described)
+    }
+}
+
+/// Reads the answer to a Parse and Describe, in the node's OIDs.
+pub(super) async fn read_description(
+    client: &mut Client,
+    link: &mut Link,
+) -> Result<(Vec<u32>, Columns), Failure> {
+    let refused_before = link.catch_up().await?;
+    let mut described = (Vec::new(), None);
+    let mut refused = None;
+    loop {
+        let frame = link.connection().next_frame().await?;
+        match frame.tag() {
+            // An error has undone what the transaction has set.
+            b'S' => client.report_setting(link, &frame)?,
+            b'A' => link.put_notification(client.out(), &frame),
+            b't' => described.0 = backend::decode_parameter_description(&frame)?,
+            b'T' => described.1 = Some(backend::decode_row_description(&frame)?),
+            b'E' => refused = Some(told(&frame)?),
+            b'Z' => break,
+            _ => (),
+        }
+    }
+    refused_before.map_or(Ok(()), Err)?;
+    match refused {
+        Some(error) => Err(error.into()),
+        None => Ok(described),
     }
 }

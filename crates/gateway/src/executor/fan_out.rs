@@ -23,6 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tutti_link::Link;
 use tutti_link::connection::told;
+use tutti_link::spool::Spool;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend::decode_data_row;
@@ -413,7 +414,26 @@ impl Executor<'_> {
 /// Errors: what the node answered with, or the first error of `take`; read to the end either way.
 pub(super) async fn read_rows(
     link: &mut Link,
-    mut take: impl FnMut(&[Option<Bytes>]) -> Result<(), Failure>,
+    take: impl FnMut(&[Option<Bytes>]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    read_answer(link, Rows::To(take)).await
+}
+
+/// The same of rows that are kept as they are.
+pub(super) async fn put_rows(link: &mut Link, spool: &mut Spool) -> Result<(), Failure> {
+    type Taker = fn(&[Option<Bytes>]) -> Result<(), Failure>;
+    read_answer(link, Rows::<Taker>::Kept(spool)).await
+}
+
+/// Where rows go.
+enum Rows<'s, T> {
+    To(T),
+    Kept(&'s mut Spool),
+}
+
+async fn read_answer<T: FnMut(&[Option<Bytes>]) -> Result<(), Failure>>(
+    link: &mut Link,
+    mut rows: Rows<'_, T>,
 ) -> Result<(), Failure> {
     let refused_before = link.catch_up().await?;
     let mut failure: Option<Failure> = None;
@@ -423,7 +443,13 @@ pub(super) async fn read_rows(
             continue;
         };
         match frame.tag() {
-            b'D' if failure.is_none() => failure = take(&decode_data_row(&frame)?).err(),
+            b'D' if failure.is_none() => match &mut rows {
+                Rows::To(take) => failure = take(&decode_data_row(&frame)?).err(),
+                Rows::Kept(spool) => {
+                    spool.buffer().extend_from_slice(frame.as_bytes());
+                    spool.make_room().await;
+                }
+            },
             b'E' => {
                 let error = told(&frame)?;
                 let fatal = error.is_fatal();

@@ -45,14 +45,6 @@ pub(super) enum Filled<'p> {
     Received(Receiver<'p>, String, Call),
 }
 
-/// The rows of a query of a plan's own, as text.
-pub(super) enum SourceRows<'p> {
-    /// Kept by the gateway.
-    All(Vec<Vec<Option<Bytes>>>),
-    /// The query is still to be run where what it reads has been collected.
-    Received(Receiver<'p>, String, Call),
-}
-
 impl Executor<'_> {
     /// An error's position is left out: it would count in a text that the client does not know.
     pub(super) async fn gather(&mut self, gather: &Gather, call: &Call) -> Result<Done, Failure> {
@@ -87,47 +79,6 @@ impl Executor<'_> {
                 RunOn::Rows(rows) => self.write_by_row(rows, &text, &call).await,
             },
         }
-    }
-
-    /// The rows of a query that is gathered, for the gateway itself, as text.
-    pub(super) async fn gathered_rows(
-        &mut self,
-        gather: &Gather,
-        call: &Call,
-    ) -> Result<Vec<Vec<Option<Bytes>>>, Failure> {
-        match self.gathered_source(gather, call).await? {
-            SourceRows::All(rows) => Ok(rows),
-            SourceRows::Received(receiver, text, call) => {
-                self.rows_of_receiver(receiver, &text, &call).await
-            }
-        }
-    }
-
-    /// The same, where they may be more than can be kept.
-    pub(super) async fn gathered_source<'p>(
-        &mut self,
-        gather: &'p Gather,
-        call: &Call,
-    ) -> Result<SourceRows<'p>, Failure> {
-        let (text, call, nodes) = match (self.fill_way(gather, call).await?, &gather.run_on) {
-            (Filled::Received(receiver, text, call), _) => {
-                return Ok(SourceRows::Received(receiver, text, call));
-            }
-            (Filled::OnEach(text, call), _) | (Filled::Finally(text, call), RunOn::EachNode) => {
-                (text, call, self.tx.catalog.nodes.clone())
-            }
-            (Filled::Finally(text, call), RunOn::One(choice)) => {
-                let node = self.choose(choice, &call).unwrap_or(NodeId::HOME);
-                (text, call, vec![node])
-            }
-            (Filled::OfNodes(..), _)
-            | (Filled::Finally(..), RunOn::Replicas { .. } | RunOn::Rows(_)) => {
-                return Err(Failure::error("XX000", "a query writes to copies"));
-            }
-        };
-        let texts: Vec<_> = nodes.iter().map(|node| (*node, text.as_str())).collect();
-        let rows = self.internal_rows_of_each(&texts, gather.access, &call).await?;
-        Ok(SourceRows::All(rows.into_iter().flatten().collect()))
     }
 
     /// Brings together what the way that is taken asks for.
@@ -180,16 +131,14 @@ impl Executor<'_> {
         self.fill_sized(gather, of_gather, reception, call).await
     }
 
-    /// Collects what `gather` asks for and returns the final statement, and the call that has the rows.
-    pub(super) async fn fill(
+    /// Collects what `gather` asks for and returns the final statement, and the call that has the rows, or where they are.
+    pub(super) async fn fill<'p>(
         &mut self,
-        gather: &Gather,
+        gather: &'p Gather,
+        reception: Option<Reception<'p>>,
         call: &Call,
-    ) -> Result<(String, Call), Failure> {
-        match self.fill_sized(gather, None, None, call).await? {
-            Filled::Finally(text, call) => Ok((text, call)),
-            _ => Err(Failure::error("XX000", "a final statement has rows of another kind")),
-        }
+    ) -> Result<Filled<'p>, Failure> {
+        self.fill_sized(gather, None, reception, call).await
     }
 
     /// The same where it is known how many rows each collect is expected to give.

@@ -8,17 +8,14 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
 use tutti_sql::hash::{Bucket, KeyType};
-use tutti_sql::plan::{
-    Access, DataPlan, Insert, InsertSource, KeyValue, Move, Pin, Plan, Planned, Template, ValuesRow,
-};
+use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Move, Pin, Template, ValuesRow};
 use tutti_wire::frame::{frame_len, take_frame};
 
 use super::array_literal::{ArrayText, composite, split_composite};
 use super::fan_out::{Answers, SnapshotNeed};
 use super::filled::{Times, fill_template};
-use super::gather::SourceRows;
-use super::receiver::Receiver;
 use super::relay::{Filter, relay};
+use super::source_rows::SourceRows;
 use super::tag_total::TagTotal;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
@@ -64,14 +61,17 @@ impl Executor<'_> {
                         SourceRows::All(rows) => {
                             self.insert_rows(&deal, template, &rows, insert, call).await
                         }
-                        SourceRows::Received(source, text, of_source)
-                            if self.may_refer_to_itself(&insert.relation).await? =>
-                        {
-                            let rows = self.rows_of_receiver(source, &text, &of_source).await?;
-                            self.insert_rows(&deal, template, &rows, insert, call).await
-                        }
-                        SourceRows::Received(mut source, text, of_source) => {
-                            self.read_from_receiver(&mut source, &text, &of_source).await?;
+                        mut source => {
+                            let is_whole = self.may_refer_to_itself(&insert.relation).await?;
+                            if let SourceRows::Received(receiver, text, of_source) = &mut source {
+                                self.read_from_receiver(receiver, text, of_source).await?;
+                            }
+                            if is_whole {
+                                let rows = source.all_rows(self.travelling_bytes_max()).await?;
+                                return self
+                                    .insert_rows(&deal, template, &rows, insert, call)
+                                    .await;
+                            }
                             self.insert_portions(&deal, template, source, insert, call).await
                         }
                     }
@@ -161,58 +161,6 @@ impl Executor<'_> {
         Ok(Done::Tag(total.tag()))
     }
 
-    /// Runs a query of the plan's own and returns its rows as text.
-    pub(super) async fn query_rows(
-        &mut self,
-        planned: &Planned,
-        query: &str,
-        call: &Call,
-    ) -> Result<Vec<Row>, Failure> {
-        match &planned.plan {
-            Plan::Data(DataPlan::One { node, access, otherwise }) => {
-                match (self.choose(node, call), otherwise) {
-                    (Some(node), _) => self.internal_rows(node, *access, query, call).await,
-                    (None, Some(otherwise)) => {
-                        Box::pin(self.query_rows(otherwise, query, call)).await
-                    }
-                    (None, None) => Err(Failure::error("XX000", "the source's plan names no node")),
-                }
-            }
-            Plan::Data(DataPlan::Scatter { access }) => {
-                let nodes = self.tx.catalog.nodes.clone();
-                let texts: Vec<_> = nodes.iter().map(|node| (*node, query)).collect();
-                let rows = self.internal_rows_of_each(&texts, *access, call).await?;
-                Ok(rows.into_iter().flatten().collect())
-            }
-            Plan::Data(DataPlan::Gather(gather)) => self.gathered_rows(gather, call).await,
-            other => {
-                tracing::error!(?other, "a source of rows has a plan that gives none");
-                Err(Failure::error("XX000", "the source of the rows cannot be run"))
-            }
-        }
-    }
-
-    /// The rows of an INSERT's query: all of them, but where they may go in portions.
-    async fn source_rows<'p>(
-        &mut self,
-        planned: &'p Planned,
-        query: &str,
-        insert: &Insert,
-        call: &Call,
-    ) -> Result<SourceRows<'p>, Failure> {
-        // Each portion is a statement of its own: nothing may see that.
-        let in_portions = insert.one_row_each
-            && !insert.returning
-            && !insert.relation.has_triggers
-            && insert.relation.placement != Placement::Replicated;
-        match &planned.plan {
-            Plan::Data(DataPlan::Gather(gather)) if in_portions => {
-                self.gathered_source(gather, call).await
-            }
-            _ => Ok(SourceRows::All(self.query_rows(planned, query, call).await?)),
-        }
-    }
-
     /// Whether a row may have a foreign key to another row of the same statement, which may come later.
     async fn may_refer_to_itself(&mut self, relation: &Relation) -> Result<bool, Failure> {
         let key = |column: &str| {
@@ -232,7 +180,7 @@ impl Executor<'_> {
         &mut self,
         deal: &Deal<'_>,
         template: &Template,
-        mut source: Receiver<'_>,
+        mut source: SourceRows<'_>,
         insert: &Insert,
         call: &Call,
     ) -> Result<Done, Failure> {
@@ -308,7 +256,10 @@ impl Executor<'_> {
         key: Option<&str>,
     ) -> Result<NodeId, Failure> {
         let Placement::Hash { key: column, key_type, map } = &relation.placement else {
-            return Ok(self.deal_round_robin());
+            return Ok(match relation.placement {
+                Placement::Home => NodeId::HOME,
+                _ => self.deal_round_robin(),
+            });
         };
         let of = &relation.columns[*column];
         let bucket = match bucket_of_value(*key_type, of.type_modifier, key) {

@@ -37,6 +37,7 @@ pub(crate) mod relay;
 mod row_locks;
 mod row_security;
 mod signal;
+mod source_rows;
 mod steps;
 mod tag_total;
 pub(crate) mod unseen;
@@ -123,7 +124,9 @@ impl Executor<'_> {
         {
             return Err(unseen::held_beyond_block());
         }
-        self.tx.note_residue(planned, text);
+        if !self.leaves_no_cursor(&planned.plan) {
+            self.tx.note_residue(planned, text);
+        }
         if planned.residue.notifies {
             // PREPARE TRANSACTION refuses it, whether by NOTIFY or by a function.
             self.tx.must_anchor(NodeId::HOME)?;
@@ -138,6 +141,7 @@ impl Executor<'_> {
         self.refuse_views_of_others(&planned.as_owner_of).await?;
         if !self.tx.catalog.is_solo() && planner::gathers_to_write(&planned.plan) {
             // Before its parts are read: they are as of one time only within a transaction.
+            self.refuse_cursor_outside(&planned.plan)?;
             let is_alone = self.tx.transaction.mode == Mode::None;
             self.need_transaction();
             if is_alone && planned.one_moment {
@@ -260,7 +264,9 @@ impl Executor<'_> {
             }
             DataPlan::CopyFrom(copy) => self.copy_from(copy, call).await,
             DataPlan::CopyTo(copy) => self.copy_to(copy, text, call).await,
-            DataPlan::DeclareCursor { name, query } => self.declare(name, query, text, call).await,
+            DataPlan::DeclareCursor { name, holds, query } => {
+                self.declare((name, *holds), query, text, call).await
+            }
             DataPlan::Cursor { name, close } => {
                 self.use_cursor(name.as_deref(), *close, text, call).await
             }

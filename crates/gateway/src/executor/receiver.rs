@@ -2,6 +2,7 @@
 //!
 //! Owns: that connection. It is none of the session's links: its transaction is thrown away, so that the session's own
 //! can still be prepared, and it is closed behind the statement, for its schema of temporary objects would be seen by others.
+//! (A cursor that is declared there keeps it for as long as there is the cursor.)
 //! Never: collects a row, or decides that rows are too many to be kept.
 //! Start reading at [`Executor::open_receiver`].
 //!
@@ -56,7 +57,7 @@ pub(super) struct Reception<'p> {
 #[derive(Debug)]
 pub(super) struct Receiver<'p> {
     link: Box<Link>,
-    _permit: Permit,
+    permit: Permit,
     in_tables: &'p InTables,
     /// Lines that wait to be sent, for each table.
     waiting: Vec<BytesMut>,
@@ -186,7 +187,7 @@ impl Executor<'_> {
         let waiting = in_tables.tables.iter().map(|_| BytesMut::new()).collect();
         let (is_owed, has_answered) = (false, false);
         let receiver =
-            Receiver { link, _permit: permit, in_tables, waiting, is_owed, has_answered, settings };
+            Receiver { link, permit, in_tables, waiting, is_owed, has_answered, settings };
         Ok(Some(receiver))
     }
 
@@ -230,6 +231,18 @@ impl Executor<'_> {
         receiver.link.connection().flush().await?;
         let answer = relay(self.client, &mut receiver.link, Filter::rows(call, complete)).await?;
         Ok(if complete { Done::Told } else { Done::Tag(answer.tag) })
+    }
+
+    /// Runs what returns no rows where a receiver has them. Returns its tag.
+    pub(super) async fn tell_receiver(
+        &mut self,
+        receiver: &mut Receiver<'_>,
+        text: &str,
+        call: &Call,
+    ) -> Result<String, Failure> {
+        self.put_on_receiver(receiver, text, call, false)?;
+        receiver.link.connection().flush().await?;
+        Ok(relay(self.client, &mut receiver.link, Filter::rows(call, false)).await?.tag)
     }
 
     /// Sends the final statement, for the client or for the gateway itself.
@@ -290,6 +303,11 @@ impl Executor<'_> {
 }
 
 impl Receiver<'_> {
+    /// Its connection, which is still to be closed, and not released.
+    pub(super) fn into_link(self) -> (Box<Link>, Permit) {
+        (self.link, self.permit)
+    }
+
     /// Takes a row of this table, in composite text form.
     pub(super) async fn take(&mut self, table: usize, composite: &str) -> Result<(), Failure> {
         let waiting = &mut self.waiting[table];

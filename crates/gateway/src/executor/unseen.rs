@@ -308,6 +308,8 @@ impl Executor<'_> {
         let left = match plan {
             Plan::Data(DataPlan::Cursor { name: Some(name), close: false }) => {
                 match self.tx.cursors.get(name) {
+                    // It runs none.
+                    Some(cursor) if cursor.beside.is_some() => None,
                     Some(_) => transaction.unseen.as_deref(),
                     None => transaction.unseen_ran.as_deref(),
                 }

@@ -24,6 +24,7 @@ use crate::plans::request::{Call, Done};
 use crate::registry::Registry;
 use crate::session::Session;
 use crate::transaction::ends::OWN_GIDS;
+use crate::transaction::named::Portal;
 use crate::transaction::placement_change::CHANGED_DEFINITIONS;
 use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
@@ -162,6 +163,7 @@ impl Session {
         if used_others && self.tx.level() == Level::Serializable {
             return refused("read on other nodes than node 1 at SERIALIZABLE");
         }
+        self.tx.refuse_to_prepare_held()?;
         self.tx.begin_late_calls().await?;
         if self.tx.transaction.defers_unseen {
             Box::pin(self.executor().run_deferred()).await?;
@@ -245,6 +247,8 @@ impl Session {
         self.tx.transaction.rollback_to(name);
         let steps = self.tx.transaction.step_count();
         self.tx.cursors.retain(|_, cursor| cursor.made.is_none_or(|made| made < steps));
+        let is_undone = |it: &Portal| matches!(it, Portal::Rows { made, .. } if steps <= *made);
+        self.tx.portals.retain(|_, portal| !is_undone(portal));
         self.tx.transaction.failed = false;
         self.tx.transaction.undone = false;
         self.tx.forget_seen_tables().await?;
@@ -319,6 +323,7 @@ impl Session {
         self.tx.refuse_own_late_calls().await?;
         let writers: Vec<_> = self.tx.voters().into_iter().collect();
         let late = self.run_code_early(&writers).await?;
+        self.tx.hold_cursors().await?;
         self.tx.may_commit_alone().await?;
         self.tx.begin_change().await?;
         let hold = self.tx.begin_to_move().await?;

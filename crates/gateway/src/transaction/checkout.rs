@@ -17,6 +17,7 @@ use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::{CheckoutRequest, Permit};
+use tutti_link::spool::{Means, Spool};
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Plan, Planned, Residue, SchemaPlan};
@@ -99,6 +100,19 @@ impl TransactionContext {
         Ok(Some((self.check_out(node).await?, permit)))
     }
 
+    /// What keeps rows until they are wanted.
+    pub(crate) fn spool(&self) -> Spool {
+        let switches = self.registry.cluster.config.switches;
+        // As of what is passed on.
+        let kept_bytes_max = if switches.any_way { 0 } else { switches.kept_bytes_max };
+        Spool::new(Means {
+            connections: self.registry.cluster.connections.clone(),
+            room: self.registry.pool.room(&self.share),
+            kept_bytes_max,
+            bytes_max: switches.travelling_bytes_max,
+        })
+    }
+
     async fn borrow_link(&mut self, node: NodeId) -> Result<(), Failure> {
         if self.permit.is_none() {
             let admitted = self.registry.pool.admit(&self.share).await;
@@ -157,6 +171,11 @@ impl TransactionContext {
         self.residue.anything = true;
         self.scope_state.is_stale = true;
         self.transaction.scope_changed = true;
+    }
+
+    /// A cursor is about to be declared on a connection of the session's, which it may bind.
+    pub(crate) fn note_cursor(&mut self) {
+        self.residue.anything = true;
     }
 
     /// A statement has changed more of the schema than its transaction can tell.

@@ -19,6 +19,8 @@ use tutti_wire::sqlstate;
 
 use crate::client::failure::Failure;
 use crate::plans::request::Done;
+use crate::transaction::beside::Beside;
+use crate::transaction::named::Portal;
 use crate::transaction::{Characteristics, Level, Mode, TransactionContext};
 
 /// How identifiers of the gateway's own prepared transactions begin, of any cluster.
@@ -124,6 +126,11 @@ impl TransactionContext {
         let steps = self.transaction.step_count();
         let made = self.cursors.values_mut().filter_map(|cursor| cursor.made.as_mut());
         made.for_each(|made| *made = (*made).min(steps));
+        for portal in self.portals.values_mut() {
+            if let Portal::Rows { made, .. } = portal {
+                *made = (*made).min(steps);
+            }
+        }
         Ok(Done::Tag("RELEASE".to_owned()))
     }
 
@@ -269,6 +276,33 @@ impl TransactionContext {
             if answered.is_err() && !link.mend().await {
                 self.links.remove(&node);
             }
+        }
+    }
+
+    /// Before the transaction commits: cursors WITH HOLD outlive it.
+    ///
+    /// Errors: the transaction must not commit.
+    pub(crate) async fn hold_cursors(&mut self) -> Result<(), Failure> {
+        for cursor in self.cursors.values_mut() {
+            if let Some(beside) = cursor.beside.as_mut().filter(|_| cursor.holds) {
+                beside.hold().await?;
+            }
+        }
+        // One that has failed ends with its transaction.
+        let has_failed = |beside: &Beside| beside.link.is_none();
+        self.cursors.retain(|_, cursor| !cursor.beside.as_ref().is_some_and(has_failed));
+        Ok(())
+    }
+
+    /// Errors: 0A000 where the transaction has declared a cursor WITH HOLD, as PostgreSQL words it.
+    pub(crate) fn refuse_to_prepare_held(&self) -> Result<(), Failure> {
+        let mut declared = self.cursors.values().filter(|cursor| cursor.made.is_some());
+        match declared.any(|cursor| cursor.holds && cursor.beside.is_some()) {
+            true => Err(Failure::error(
+                "0A000",
+                "cannot PREPARE a transaction that has created a cursor WITH HOLD",
+            )),
+            false => Ok(()),
         }
     }
 

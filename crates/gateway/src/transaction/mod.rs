@@ -8,6 +8,7 @@
 pub(crate) mod accounting;
 mod at_login;
 pub(crate) mod begun_with;
+pub(crate) mod beside;
 pub(crate) mod bound_with;
 pub(crate) mod change_in_commit;
 pub(crate) mod checkout;

@@ -8,17 +8,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
+use bytes::BytesMut;
+use tokio::sync::Mutex;
 use tutti_link::pool::SchemaVersion;
 use tutti_link::pool::link::StatementId;
+use tutti_link::spool::Kept;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, Concerns, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
-use tutti_wire::frame::Frame;
+use tutti_wire::frame::{Frame, take_frame};
 
+use crate::client::failure::Failure;
 use crate::plans::Basis;
 use crate::plans::request::Call;
+use crate::transaction::beside::Beside;
 use crate::transaction::bound_with::BoundWith;
 
 /// A client's prepared statement, made by Parse or by PREPARE.
@@ -156,17 +160,43 @@ pub enum Portal {
     Rows {
         /// What it was made from.
         pending: Arc<PendingPortal>,
-        /// Whole frames: DataRow.
-        frames: Bytes,
-        /// Command tag of the whole.
-        tag: String,
-        /// The count in it is one of rows that are sent.
-        returns_rows: bool,
+        /// Its rows, and the end of the whole.
+        rows: Arc<Mutex<WaitingRows>>,
+        /// After how many steps of its transaction it has run.
+        made: usize,
     },
     /// The executor has run it, and the client has everything.
     Finished(Arc<PendingPortal>),
     /// Nothing to do: the statement is empty.
     Empty,
+}
+
+/// What a client has not asked for yet of a portal's answer.
+#[derive(Debug)]
+pub struct WaitingRows {
+    /// Those that are next.
+    ahead: BytesMut,
+    kept: Kept,
+    /// There were some, and the client has them.
+    pub(crate) has_given: bool,
+}
+
+impl WaitingRows {
+    pub(crate) fn new(kept: Kept) -> Self {
+        Self { ahead: BytesMut::new(), kept, has_given: false }
+    }
+
+    /// The next message: a row, or what comes between rows, or, at last, CommandComplete.
+    pub(crate) async fn next_frame(&mut self) -> Result<Option<Frame>, Failure> {
+        loop {
+            if let Some(frame) = take_frame(&mut self.ahead)? {
+                return Ok(Some(frame));
+            }
+            if !self.kept.take_more(&mut self.ahead).await? {
+                return Ok(None);
+            }
+        }
+    }
 }
 
 impl Portal {
@@ -210,10 +240,12 @@ pub struct PendingPortal {
 }
 
 /// A cursor that SQL has declared.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Cursor {
     /// The node it is on.
     pub node: NodeId,
+    /// There, on a connection of its own; `None`: on the session's.
+    pub beside: Option<Beside>,
     /// WITH HOLD.
     pub holds: bool,
     /// When it was declared: each FETCH goes on with the snapshot and the plan of then, and code in it may come

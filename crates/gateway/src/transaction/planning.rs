@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use tutti_sql::catalog::{Catalog, Placement, Relation};
 use tutti_sql::closure::{grown, is_elsewhere, turned};
-use tutti_sql::plan::{Access, Concerns, Plan, Planned, SessionPlan, TransactionControl};
+use tutti_sql::plan::{Access, Concerns, DataPlan, Plan, Planned, SessionPlan, TransactionControl};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
@@ -430,6 +430,25 @@ impl TransactionContext {
     /// Errors: what the planner refuses.
     pub(crate) fn plan_part(&self, statement: &Statement) -> Result<Planned, Refusal> {
         self.plan_anew(statement)
+    }
+
+    /// The plan of a statement by which a table is filled that its transaction has just made, where there is one that keeps
+    /// fewer rows than `planned`.
+    pub(crate) fn plan_filling(
+        &self,
+        statement: &Statement,
+        planned: Arc<Planned>,
+    ) -> Result<Arc<Planned>, Refusal> {
+        let is_gathered = matches!(planned.plan, Plan::Data(DataPlan::Gather(_)));
+        if !is_gathered || planned.unseen.is_some() || planned.keeps_unique {
+            return Ok(planned);
+        }
+        let context = Context {
+            collects_replicated: self.has_snapshot_per_part(),
+            ..Context::new(&self.catalog, &self.scope)
+        };
+        let filling = apart(&statement.text, || planner::plan_filling(statement, &context))?;
+        Ok(filling.map_or(planned.clone(), |plan| Arc::new(Planned { plan, ..(*planned).clone() })))
     }
 
     fn plan_anew(&self, statement: &Statement) -> Result<Planned, Refusal> {

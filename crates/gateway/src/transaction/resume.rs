@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tutti_sql::catalog::{Catalog, Relation};
+use tutti_sql::catalog::{Catalog, NodeId, Relation};
 use tutti_sql::plan::{Concerns, DataPlan, Plan, Planned};
 use tutti_sql::planner::{self, Context};
 use tutti_sql::statement::Statement;
@@ -16,10 +16,35 @@ use super::planning::{as_it_was, refuse_if_moved};
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
 use crate::transaction::TransactionContext;
+use crate::transaction::beside::{Beside, Set};
 use crate::transaction::bound_with::BoundWith;
 use crate::transaction::named::{Bound, Cursor, Portal};
 
 impl TransactionContext {
+    /// Whether a cursor is on a connection of its own.
+    pub(crate) fn is_beside(&self, cursor: &str) -> bool {
+        self.cursors.get(cursor).is_some_and(|cursor| cursor.beside.is_some())
+    }
+
+    /// That of this cursor.
+    pub(crate) fn beside(&mut self, cursor: &str) -> Option<&mut Beside> {
+        self.cursors.get_mut(cursor)?.beside.as_mut()
+    }
+
+    /// What the session has set by now.
+    pub(crate) fn set_by_now(&self) -> Set {
+        Set { state: self.settings.state().clone(), steps: self.transaction.steps_sql() }
+    }
+
+    /// Whether the session may have set something since.
+    pub(crate) fn may_have_set(&self, before: &Set) -> bool {
+        let now = self.set_by_now();
+        !now.state.is_like(&before.state)
+            || now.steps != before.steps
+            || self.may_leave_on(NodeId::HOME)
+            || self.bindings.contains_key(&NodeId::HOME)
+    }
+
     /// What a statement depends on; one that uses a cursor, as SQL calls portals too, also on what the cursor's
     /// query does, which goes on. To be called while changes must take it to depend on anything.
     ///

@@ -36,6 +36,24 @@ impl Share {
     }
 }
 
+/// What may be asked later for one more permit of a role's.
+#[derive(Clone, Debug)]
+pub struct Room {
+    admission: Arc<Admission>,
+    share: Share,
+}
+
+impl Room {
+    pub(super) fn new(admission: &Arc<Admission>, share: &Share) -> Self {
+        Self { admission: admission.clone(), share: share.clone() }
+    }
+
+    /// A permit, if there is one now and no one waits.
+    pub fn admit_at_once(&self) -> Option<Permit> {
+        self.admission.admit_at_once(&self.share)
+    }
+}
+
 /// A transaction has waited in vain.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("no connection to the nodes became free within {waited_s} s")]

@@ -40,7 +40,7 @@ use backends::{Backend, BackendKey};
 use idle::IdleList;
 use link::{Link, Surroundings};
 
-pub use admission::{Full, Permit, Share};
+pub use admission::{Full, Permit, Room, Share};
 pub use request::CheckoutRequest;
 pub use slot::Slot;
 pub use state::SessionState;
@@ -74,7 +74,7 @@ pub struct Pool {
     /// By which nodes know this gateway's backends.
     incarnation: u64,
     surroundings: Arc<Surroundings>,
-    admission: Admission,
+    admission: Arc<Admission>,
     idle_lists: Vec<Arc<IdleList>>,
     /// How often what servers give new connections has changed.
     renewals: AtomicU64,
@@ -93,7 +93,7 @@ impl Pool {
     ) -> Self {
         let idle_lists = endpoints.iter().map(|it| Arc::new(IdleList::new(it.node())));
         Self {
-            admission: Admission::new(&config),
+            admission: Arc::new(Admission::new(&config)),
             idle_lists: idle_lists.collect(),
             endpoints,
             nodes,
@@ -127,6 +127,11 @@ impl Pool {
     /// As [`Self::admit`], if there is room now and no one waits.
     pub fn admit_at_once(&self, share: &Share) -> Option<Permit> {
         self.admission.admit_at_once(share)
+    }
+
+    /// By which whoever may need a further connection later is admitted then.
+    pub fn room(&self, share: &Share) -> Room {
+        Room::new(&self.admission, share)
     }
 
     /// What [`Self::checkout`] returns, if that is an idle connection that is ready for the session as it

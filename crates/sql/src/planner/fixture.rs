@@ -422,7 +422,7 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
                 show_gather(gather, out, &format!("{pad}  "));
             }
         }
-        Plan::Data(DataPlan::DeclareCursor { name, query }) => {
+        Plan::Data(DataPlan::DeclareCursor { name, query, .. }) => {
             writeln!(out, "{pad}declare {name}").unwrap();
             show(query, out, depth + 1);
         }

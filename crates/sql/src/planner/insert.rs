@@ -29,7 +29,7 @@ use super::unseen::refuse_unsafe_code;
 use super::{mentions, replicas, written_views};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{DataPlan, Plan, Planned};
+use crate::plan::{Access, DataPlan, Insert, InsertSource, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use inserting::{Inserting, on_conflict, on_every_node};
@@ -215,6 +215,38 @@ fn plan_rows(
         return Ok(plan);
     }
     source::plan(select, &inserting)
+}
+
+/// The INSERT by which a new table of node 1 is filled, if each node gives rows of its query: they go there as they come.
+/// (Into a table that others know, they are brought with the statement, which may have triggers to fire, or ON CONFLICT.)
+pub fn plan_filling(statement: &Statement, context: &Context<'_>) -> Result<Option<Plan>, Refusal> {
+    let NodeEnum::InsertStmt(insert) = &statement.tree else { return Ok(None) };
+    let relation = insert.relation.as_ref().and_then(|range| context.relation(range));
+    let is_plain = |relation: &&Arc<Relation>| {
+        matches!(relation.kind, RelationKind::Table)
+            && relation.placement == Placement::Home
+            && !relation.has_triggers
+    };
+    let select = insert.select_stmt.as_ref().and_then(|source| source.node.as_ref());
+    let (Some(relation), Some(NodeEnum::SelectStmt(select))) = (relation.filter(is_plain), select)
+    else {
+        return Ok(None);
+    };
+    let inserting = Inserting {
+        insert,
+        relation,
+        target: Target::of(insert, relation, context)?,
+        evaluation: Evaluation::of(relation, context),
+        context,
+    };
+    let planned = source::plan(select, &inserting)?;
+    let Plan::Data(DataPlan::Insert(Insert { source: InsertSource::Select { plan, .. }, .. })) =
+        &planned.plan
+    else {
+        return Ok(None);
+    };
+    let is_of_each = matches!(plan.plan, Plan::Data(DataPlan::Scatter { access: Access::Read }));
+    Ok(is_of_each.then_some(planned.plan))
 }
 
 /// What an INSERT fires.

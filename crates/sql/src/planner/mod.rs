@@ -89,6 +89,7 @@ pub use dependencies::{ReadByCode, read_by_code, relations_of, shows_other_nodes
 pub use dispatch::{plan, plan_by_itself};
 pub use explain::{explain_lines, unique_line};
 pub use gather::is_read_alike;
+pub use insert::plan_filling;
 pub use unseen::{
     check_event_triggers, check_policies, fires_event_triggers, gathers, gathers_to_write,
     may_be_checked, refuse_analysis, refuse_moving, refuse_transit, refuse_types, runs_script,

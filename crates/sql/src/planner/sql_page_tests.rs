@@ -108,7 +108,8 @@ const PAGE: [Section; 8] = [
     Section {
         title: "Locks and cursors",
         says: "Rows are locked where they are; with LIMIT those that one server would lock, and no others \
-               ([how](decisions/2026-11-27-row-locks.md)). A cursor over several nodes has all its rows gathered first.",
+               ([how](decisions/2026-11-27-row-locks.md)). A cursor over several nodes has all its rows \
+               gathered first: on a connection of its own if they are many ([how](decisions/2026-11-28-rows-that-wait.md)).",
         statements: &[
             "SELECT * FROM orders WHERE customer_id = 3 FOR UPDATE",
             "SELECT * FROM tickets WHERE title = 'new' ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED",

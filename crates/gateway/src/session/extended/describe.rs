@@ -33,17 +33,17 @@ impl Session {
     pub(super) async fn describe_statement(&mut self, name: String) -> Result<(), Failure> {
         let statement = self.statement(&name)?;
         let id = statement.id;
-        if statement.statement.is_none() {
+        let Some(parsed) = statement.statement.clone() else {
             let types = statement.types.clone();
             self.respond(Undo::Nothing, |out| {
                 put_parameter_description(out, &types);
                 put_bare(out, b'n');
             });
             return Ok(());
-        }
+        };
         let planned = self.plan_of(&name)?;
         self.refuse_rows_if_failed(&planned)?;
-        if let Some(columns) = self.columns_known_here(&planned).await? {
+        if let Some(columns) = self.columns_known_here(&planned, &parsed.text).await? {
             self.check_unchecked_here();
             self.respond(Undo::Nothing, |out| {
                 put_parameter_description(out, &[]);
@@ -136,7 +136,9 @@ impl Session {
 
     /// The columns of a portal that the executor runs.
     pub(super) async fn columns_of(&mut self, pending: &PendingPortal) -> Result<Columns, Failure> {
-        if let Some(columns) = self.columns_known_here(&pending.planned).await? {
+        if let Some(columns) =
+            self.columns_known_here(&pending.planned, &pending.parsed.text).await?
+        {
             return Ok(columns);
         }
         let name = &pending.statement;
@@ -158,7 +160,11 @@ impl Session {
     }
 
     /// What the gateway can say by itself about a statement's rows.
-    async fn columns_known_here(&mut self, planned: &Planned) -> Result<Option<Columns>, Failure> {
+    async fn columns_known_here(
+        &mut self,
+        planned: &Planned,
+        text: &str,
+    ) -> Result<Option<Columns>, Failure> {
         match &planned.plan {
             Plan::Session(SessionPlan::PreparedCommand(PreparedCommand::Execute {
                 name, ..
@@ -168,6 +174,12 @@ impl Session {
                 }
                 self.describe_silently(name).await?;
                 Ok(Some(self.statement(name)?.columns.clone()))
+            }
+            Plan::Data(DataPlan::Cursor { name: Some(cursor), close: false })
+                if self.tx.is_beside(cursor) =>
+            {
+                self.quiet_pipeline().await?;
+                Ok(Some(self.executor().describe_beside(cursor, text).await?))
             }
             plan if is_answered_here(plan) => Ok(local_columns(plan)),
             _ => Ok(None),

@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::{Bytes, BytesMut};
+use tokio::sync::Mutex;
+use tutti_link::spool::SpoolError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
     Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
@@ -15,7 +16,6 @@ use tutti_sql::plan::{
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::frame_len;
 use tutti_wire::frontend::put_execute;
 
 use super::due::{Expect, Undo};
@@ -23,7 +23,7 @@ use crate::client::failure::Failure;
 use crate::plans::request::Done;
 use crate::session::Session;
 use crate::transaction::Mode;
-use crate::transaction::named::{Bound, PendingPortal, Portal};
+use crate::transaction::named::{Bound, PendingPortal, Portal, WaitingRows};
 use crate::transaction::planning::transaction_failed;
 use crate::transaction::state::Isolation;
 use crate::transaction::statement_snapshot::reads_several_nodes;
@@ -59,8 +59,7 @@ impl Session {
             Portal::Rows { pending, .. } => {
                 self.tx.refuse_if_failed(&pending.planned)?;
                 self.drain().await?;
-                self.hand_out(name, row_limit);
-                Ok(())
+                self.hand_out(name, row_limit).await
             }
             Portal::Finished(pending) => self.execute_again(name, &pending).await,
         }
@@ -223,23 +222,27 @@ impl Session {
             self.finish_portal(name, pending);
             return Ok(());
         }
-        let bytes_max = self.executor().travelling_bytes_max();
-        self.client.begin_capture(bytes_max);
+        let spool = self.tx.spool();
+        self.client.begin_spool(spool);
         let executed = self.execute(planned, &parsed.text, call).await;
-        let frames = self.client.end_capture();
-        let executed = executed?;
-        let frames = frames.ok_or_else(|| too_many_kept(bytes_max))?;
-        let (frames, tag) = match executed {
-            Done::Tag(tag) => (frames, tag),
-            Done::Told => split_off_tag(frames)?,
-            Done::Empty => (frames, String::new()),
+        let spool = self.client.end_spool();
+        let (executed, Some(mut spool)) = (executed?, spool) else {
+            return Err(Failure::error("XX000", "the rows of a portal were not kept"));
         };
-        let returns_rows = ["SELECT ", "FETCH "].iter().any(|word| tag.starts_with(word))
-            || frames_of(&frames).any(|frame| frame == b'D');
-        let rows = Portal::Rows { pending: pending.clone(), frames, tag, returns_rows };
-        self.tx.portals.insert(name.to_owned(), rows);
-        self.hand_out(name, row_limit);
-        Ok(())
+        let tag = match executed {
+            // It is among what was kept.
+            Done::Told => None,
+            Done::Tag(tag) => Some(tag),
+            Done::Empty => Some(String::new()),
+        };
+        if let Some(tag) = tag {
+            put_command_complete(spool.buffer(), &tag);
+        }
+        let rows = WaitingRows::new(spool.end().await.map_err(not_kept)?);
+        let made = self.tx.transaction.step_count();
+        let (pending, rows) = (pending.clone(), Arc::new(Mutex::new(rows)));
+        self.tx.portals.insert(name.to_owned(), Portal::Rows { pending, rows, made });
+        self.hand_out(name, row_limit).await
     }
 
     /// Does nothing if the statement itself has ended the portal: COMMIT does.
@@ -250,36 +253,43 @@ impl Session {
     }
 
     /// Sends up to `row_limit` of the rows that a portal has left; all if it is not positive.
-    fn hand_out(&mut self, name: &str, row_limit: i32) {
-        let Some(Portal::Rows { pending, frames, tag, returns_rows }) =
-            self.tx.portals.get_mut(name)
-        else {
-            return;
+    async fn hand_out(&mut self, name: &str, row_limit: i32) -> Result<(), Failure> {
+        let Some(Portal::Rows { pending, rows, .. }) = self.tx.portals.get(name).cloned() else {
+            return Ok(());
         };
         let limit =
             usize::try_from(row_limit).ok().filter(|limit| 0 < *limit).unwrap_or(usize::MAX);
-        let (mut len, mut rows) = (0, 0);
-        while rows < limit
-            && let Ok(Some(frame)) = frame_len(&frames[len..])
-        {
-            rows += usize::from(frames[len] == b'D');
-            len += frame;
-        }
+        let mut waiting = rows.lock().await;
+        let mut rows = 0;
+        let tag = loop {
+            if rows == limit {
+                put_bare(self.client.out(), b's');
+                return Ok(());
+            }
+            let Some(frame) = waiting.next_frame().await? else {
+                return Err(Failure::error("XX000", "the rows of a portal have no end"));
+            };
+            if frame.tag() == b'C' {
+                break backend::decode_command_complete(&frame)?;
+            }
+            if frame.tag() == b'D' {
+                rows += 1;
+                waiting.has_given = true;
+            }
+            self.client.out().extend_from_slice(frame.as_bytes());
+            self.client.flush_if_full().await?;
+        };
         let out = self.client.out();
-        out.extend_from_slice(&frames.split_to(len));
-        if rows == limit {
-            put_bare(out, b's');
-            return;
-        }
-        // PostgreSQL counts the rows of the last Execute, of a portal that returns any.
+        // PostgreSQL counts the rows of the last Execute, if the statement returns any.
+        let returns_rows = |words: &str| waiting.has_given || matches!(words, "SELECT" | "FETCH");
         match tag.rsplit_once(' ') {
-            Some((words, count)) if *returns_rows && is_number(count) => {
+            Some((words, count)) if returns_rows(words) && is_number(count) => {
                 put_command_complete(out, &format!("{words} {rows}"));
             }
-            _ => put_command_complete(out, tag),
+            _ => put_command_complete(out, &tag),
         }
-        let pending = pending.clone();
         self.finish_portal(name, &pending);
+        Ok(())
     }
 
     /// Another Execute of a portal that is exhausted: no more rows, or an error.
@@ -300,48 +310,26 @@ impl Session {
     }
 }
 
-fn too_many_kept(bytes_max: usize) -> Failure {
+fn not_kept(error: SpoolError) -> Failure {
+    let bytes_max = match error {
+        SpoolError::Node(error) => return error.into(),
+        SpoolError::TooMany { bytes_max } => bytes_max,
+    };
     ErrorFields::error("54000", "the statement has too many rows to hand them out in portions")
         .with(
             b'D',
             format!(
-                "Rows of several nodes are kept by the gateway, up to {} MiB.",
+                "The gateway keeps up to {} MiB of them. The rest could not be kept on node 1: all connections that \
+                 clients may have are in use, or an event trigger there would see the table.",
                 bytes_max >> 20
             ),
         )
-        .with(b'H', "Ask for all rows at once (by no row limit), or for fewer.")
+        .with(b'H', "Ask for all rows at once (by no row limit), for fewer, or later.")
         .into()
-}
-
-/// The tags of whole frames.
-fn frames_of(frames: &[u8]) -> impl Iterator<Item = u8> {
-    let mut rest = frames;
-    std::iter::from_fn(move || {
-        let len = frame_len(rest).ok()??;
-        let tag = *rest.first()?;
-        rest = rest.get(len..)?;
-        Some(tag)
-    })
 }
 
 fn is_number(word: &str) -> bool {
     !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit())
-}
-
-/// Captured answers end with a CommandComplete when the executor has told the client already.
-fn split_off_tag(mut frames: Bytes) -> Result<(Bytes, String), Failure> {
-    let mut at = 0;
-    while let Some(len) = frame_len(&frames[at..])? {
-        if frames[at] == b'C' {
-            let mut last = BytesMut::from(&frames[at..at + len]);
-            let frame = tutti_wire::frame::take_frame(&mut last)?.expect("a whole frame");
-            let tag = backend::decode_command_complete(&frame)?;
-            frames.truncate(at);
-            return Ok((frames, tag));
-        }
-        at += len;
-    }
-    Ok((frames, String::new()))
 }
 
 /// Whether it changes rows, directly or in what it explains.

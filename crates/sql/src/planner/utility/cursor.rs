@@ -11,8 +11,8 @@ use crate::plan::{Access, DataPlan, Plan, Planned};
 use crate::planner::context::Context;
 use crate::planner::query;
 use crate::refusal::Refusal;
-use crate::statement::Statement;
 use crate::statement::tokens::{scan, with_depth};
+use crate::statement::{Statement, holds};
 
 pub(super) fn plan_declare(
     declare: &DeclareCursorStmt,
@@ -47,7 +47,8 @@ pub(super) fn plan_declare(
     };
     let query = Box::new(Planned::new(plan, planned_query.why.clone()));
     let name = declare.portalname.clone();
-    Ok(Planned::new(DataPlan::DeclareCursor { name, query }, planned_query.why))
+    let declared = DataPlan::DeclareCursor { name, holds: holds(declare), query };
+    Ok(Planned::new(declared, planned_query.why))
 }
 
 /// What PostgreSQL refuses: the query that is sent to it has no clause of locks where these are taken before.

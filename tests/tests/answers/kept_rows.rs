@@ -1,0 +1,332 @@
+//! Rows that clients take in portions, and rows that are inserted from queries: far more of them than the gateway may keep.
+//!
+//! Owns: that they are all there and in their order, that a transaction goes on with other statements meanwhile, and that
+//! nothing is left behind whatever ends it. That each answer is PostgreSQL's is in `differential/cursors.sql`.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tutti_gateway::{Config, DefaultDistribution, Switches};
+use tutti_tests::client::{Client, Flight, Request};
+use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::servers;
+
+/// A cluster of two nodes whose gateway keeps 1 MiB of rows, and fails where more than 4 MiB would have to be kept.
+fn start() -> Result<TestCluster> {
+    let servers = servers::start(2)?;
+    let switches = Switches {
+        check_plans: true,
+        kept_bytes_max: 1 << 20,
+        travelling_bytes_max: 4 << 20,
+        ..Switches::default()
+    };
+    let default_distribution = DefaultDistribution::RoundRobin;
+    let config = Config { switches, default_distribution, ..config(&servers, String::new()) };
+    TestCluster::start_configured(servers, config)
+}
+
+fn run(client: &mut Client, statements: &[&str]) -> Result<()> {
+    for sql in statements {
+        let answer = client.simple(sql, b"")?;
+        ensure!(answer.error().is_none(), "{sql}\n{answer}");
+    }
+    Ok(())
+}
+
+fn state(client: &mut Client, sql: &str) -> Result<String> {
+    let answer = client.simple(sql, b"")?;
+    Ok(answer.error().map(|error| error.sqlstate().to_owned()).unwrap_or_default())
+}
+
+/// The cursor is not there: node 1 says so, and is then asked something else, for it is looked at what it was asked last.
+fn ensure_gone(client: &mut Client) -> Result<()> {
+    assert_eq!(state(client, "FETCH 5 FROM c")?, "34000");
+    run(client, &["ROLLBACK"])?;
+    client.value("SELECT count(*) FROM pg_class").map(drop)
+}
+
+/// How many temporary tables there are on the nodes that hold rows.
+fn tables(cluster: &TestCluster) -> Result<u64> {
+    // Those of a transaction that is open are seen by nobody else, but it is in one, and that was the last it was told.
+    const COUNT: &str = "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+         AND (query LIKE '%tutti\\_spool%' OR query LIKE '%tutti\\_rows\\_%' OR query LIKE 'DECLARE c%' OR query LIKE 'FETCH %c')";
+    let counts = cluster.nodes().into_iter().map(|node| {
+        let count = Client::connect(&node)?.value(COUNT)?;
+        Ok(count.parse::<u64>()?)
+    });
+    counts.sum()
+}
+
+fn ensure_nothing_is_left(cluster: &TestCluster) -> Result<()> {
+    let begun = Instant::now();
+    while tables(cluster)? != 0 {
+        ensure!(begun.elapsed() < Duration::from_secs(20), "temporary tables are left behind");
+        sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+const ROWS: u32 = 15_000;
+
+/// About 15 MB.
+fn fill(client: &mut Client) -> Result<()> {
+    run(
+        client,
+        &["CREATE TABLE wide (k int PRIMARY KEY, g int, pad text) DISTRIBUTE BY HASH (k)"],
+    )?;
+    let pad = "x\"\\\\t,()".repeat(120);
+    let data: String = (0..ROWS).map(|k| format!("{k}\t{}\t{pad}{k}\n", k % 701)).collect();
+    let copied = client.simple("COPY wide FROM STDIN", data.as_bytes())?;
+    ensure!(copied.error().is_none(), "{copied}");
+    run(client, &["ANALYZE"])
+}
+
+/// What the client has of a portal or cursor: keys, and how long the rest is.
+#[derive(Debug, Default, PartialEq)]
+struct Sum {
+    rows: u64,
+    keys: i64,
+    bytes: usize,
+    /// Each key follows the one before.
+    is_in_order: bool,
+}
+
+impl Sum {
+    fn whole(client: &mut Client) -> Result<Self> {
+        let value = client
+            .value("SELECT count(*) || ' ' || sum(k) || ' ' || sum(length(pad)) FROM wide")?;
+        let mut words = value.split(' ');
+        let mut next = || words.next().context("three words");
+        Ok(Self {
+            rows: next()?.parse()?,
+            keys: next()?.parse()?,
+            bytes: next()?.parse()?,
+            is_in_order: true,
+        })
+    }
+
+    fn of(rows: &[Vec<Option<String>>]) -> Result<Self> {
+        let mut sum = Self { is_in_order: true, ..Self::default() };
+        let mut before = -1;
+        for row in rows {
+            let [Some(key), Some(pad)] = &row[..] else { anyhow::bail!("{row:?}") };
+            let key: i64 = key.parse()?;
+            sum.is_in_order &= before < key;
+            before = key;
+            (sum.rows, sum.keys, sum.bytes) = (sum.rows + 1, sum.keys + key, sum.bytes + pad.len());
+        }
+        Ok(sum)
+    }
+}
+
+#[test]
+fn portals_hand_out_far_more_than_is_kept() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    fill(&mut client)?;
+    let expected = Sum::whole(&mut client)?;
+    for (sql, is_ordered) in [
+        ("SELECT k::text, pad FROM wide", false),
+        ("SELECT k::text, pad FROM wide ORDER BY wide.k", true),
+    ] {
+        for around in
+            [["", ""], ["BEGIN", "COMMIT"], ["BEGIN ISOLATION LEVEL SERIALIZABLE", "COMMIT"]]
+        {
+            run(&mut client, &around[..1])?;
+            let request = Request { sql, row_limit: 400, ..Request::default() };
+            let answer = client.extended(&request, Flight::TwoFlights, b"")?;
+            ensure!(answer.error().is_none(), "{answer}");
+            let mut sum = Sum::of(&answer.texts())?;
+            ensure!(!is_ordered || sum.is_in_order, "{sql}");
+            sum.is_in_order = true;
+            assert_eq!(sum, expected, "{sql}");
+            run(&mut client, &around[1..])?;
+            ensure_nothing_is_left(&cluster)?;
+        }
+    }
+    // What a row cannot be computed of ends the statement.
+    let wrong = "SELECT k, pad || 1 / (k - 14000) FROM wide ORDER BY k";
+    let request = Request { sql: wrong, row_limit: 400, ..Request::default() };
+    let answer = client.extended(&request, Flight::TwoFlights, b"")?;
+    ensure!(answer.error().is_some_and(|error| error.sqlstate() == "22012"), "{answer}");
+    ensure_nothing_is_left(&cluster)
+}
+
+/// Fetches so many rows at a time until there are no more; between these, `between`.
+fn fetch_all(client: &mut Client, between: &[&str]) -> Result<Vec<Vec<Option<String>>>> {
+    let mut all = Vec::new();
+    loop {
+        let rows = client.query("FETCH 1000 FROM c")?;
+        if rows.is_empty() {
+            return Ok(all);
+        }
+        all.extend(rows);
+        run(client, between)?;
+    }
+}
+
+#[test]
+fn cursors_give_far_more_than_is_kept() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    fill(&mut client)?;
+    let expected = Sum::whole(&mut client)?;
+    let query = "SELECT k, pad FROM wide ORDER BY k";
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        run(&mut client, &[&format!("BEGIN ISOLATION LEVEL {level}")])?;
+        run(&mut client, &[&format!("DECLARE c CURSOR FOR {query}")])?;
+        // What is written meanwhile is not seen, and the transaction commits on both nodes.
+        let between =
+            ["UPDATE wide SET pad = pad || '!' WHERE g = 5", "DELETE FROM wide WHERE k = 14999"];
+        let rows = fetch_all(&mut client, &between)?;
+        assert_eq!(Sum::of(&rows)?, expected, "{level}");
+        run(&mut client, &["ROLLBACK"])?;
+        ensure_nothing_is_left(&cluster)?;
+    }
+    run(&mut client, &["BEGIN", &format!("DECLARE c CURSOR FOR {query}"), "FETCH 5 FROM c"])?;
+    run(&mut client, &["UPDATE wide SET g = g + 0 WHERE k < 50", "COMMIT"])?;
+    ensure_gone(&mut client)?;
+    ensure_nothing_is_left(&cluster)?;
+    // All directions, and binary rows by the extended protocol.
+    run(&mut client, &["BEGIN", &format!("DECLARE c SCROLL CURSOR FOR {query}")])?;
+    let last = client.query("FETCH LAST FROM c")?;
+    assert_eq!(Sum::of(&last)?.keys, i64::from(ROWS) - 1);
+    let rows = client.query("FETCH BACKWARD 3 FROM c")?;
+    assert_eq!(rows[2][0].as_deref(), Some("14996"));
+    let request = Request { sql: "FETCH ABSOLUTE 7777 FROM c", ..Request::default() };
+    for flight in [Flight::OneFlight, Flight::TwoFlights] {
+        let answer = client.extended(&request, flight, b"")?;
+        let rows = answer.texts();
+        let pad = rows.first().and_then(|row| row.last()?.as_deref());
+        ensure!(pad.is_some_and(|pad| pad.ends_with(")7776")), "{answer}");
+    }
+    run(
+        &mut client,
+        &["CLOSE c", &format!("DECLARE c CURSOR FOR {query}"), "FETCH c", "CLOSE ALL"],
+    )?;
+    ensure_nothing_is_left(&cluster)?;
+    run(&mut client, &["COMMIT"])
+}
+
+#[test]
+fn held_cursors_outlive_their_transaction() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    fill(&mut client)?;
+    let expected = Sum::whole(&mut client)?;
+    let query = "SELECT k, pad FROM wide ORDER BY k";
+    let declare = format!("DECLARE c CURSOR WITH HOLD FOR {query}");
+    let change = "UPDATE wide SET g = g + 1 WHERE k < 10";
+    for around in [["", ""], ["BEGIN", "COMMIT"]] {
+        run(&mut client, &[around[0], &declare, change, around[1]])?;
+        let rows = fetch_all(&mut client, &[change])?;
+        assert_eq!(Sum::of(&rows)?, expected, "{around:?}");
+        run(&mut client, &["CLOSE c"])?;
+        ensure_nothing_is_left(&cluster)?;
+    }
+    run(&mut client, &["BEGIN", &declare, change, "ROLLBACK"])?;
+    ensure_gone(&mut client)?;
+    run(&mut client, &["BEGIN", "SAVEPOINT s", &declare, "ROLLBACK TO s"])?;
+    ensure_gone(&mut client)?;
+    ensure_nothing_is_left(&cluster)?;
+    // Its rows are computed by COMMIT, which fails with them.
+    let wrong = "DECLARE c CURSOR WITH HOLD FOR SELECT 1 / (k - 14000), pad FROM wide ORDER BY k";
+    run(&mut client, &["BEGIN", "UPDATE wide SET g = -7 WHERE k < 10", wrong])?;
+    assert_eq!(state(&mut client, "COMMIT")?, "22012");
+    assert_eq!(client.value("SELECT count(*) FROM wide WHERE g = -7")?, "0");
+    ensure_gone(&mut client)?;
+    run(&mut client, &["BEGIN", &declare])?;
+    assert_eq!(state(&mut client, "PREPARE TRANSACTION 'p'")?, "0A000");
+    run(&mut client, &["ROLLBACK"])?;
+    run(&mut client, &[&declare, "FETCH c", "DISCARD ALL"])?;
+    ensure_gone(&mut client)?;
+    ensure_nothing_is_left(&cluster)
+}
+
+#[test]
+fn tables_are_filled_in_portions() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    fill(&mut client)?;
+    let expected = Sum::whole(&mut client)?;
+    let of = |client: &mut Client, table: &str| {
+        client.value(&format!(
+            "SELECT count(*) || ' ' || sum(k) || ' ' || sum(length(pad)) FROM {table}"
+        ))
+    };
+    let expected = format!("{} {} {}", expected.rows, expected.keys, expected.bytes);
+    for (table, sql) in [
+        ("one", "CREATE TABLE one AS SELECT * FROM wide"),
+        ("two", "SELECT k, pad INTO two FROM wide"),
+        ("three", "CREATE TABLE three DISTRIBUTE BY HASH (k) AS SELECT k + 0 AS k, pad FROM wide"),
+    ] {
+        let answer = client.simple(sql, b"")?;
+        ensure!(answer.to_string().contains("SELECT 15000"), "{answer}");
+        assert_eq!(of(&mut client, table)?, expected, "{sql}");
+        ensure_nothing_is_left(&cluster)?;
+    }
+    // From itself: what is there already is read before.
+    let answer = client.simple("INSERT INTO three SELECT k + 20000, pad FROM three", b"")?;
+    ensure!(answer.to_string().contains("INSERT 0 15000"), "{answer}");
+    assert_eq!(client.value("SELECT count(*) || ' ' || max(k) FROM three")?, "30000 34999");
+    // To one node, and from it.
+    run(&mut client, &["CREATE TABLE home DISTRIBUTE BY HOME AS SELECT k, pad FROM wide"])?;
+    assert_eq!(of(&mut client, "home")?, expected);
+    run(&mut client, &["INSERT INTO three SELECT k + 40000, pad FROM home"])?;
+    assert_eq!(client.value("SELECT count(*) FROM three")?, "45000");
+    // All of it, or nothing.
+    run(
+        &mut client,
+        &["DELETE FROM three WHERE k <> 14999", "ALTER TABLE three ADD PRIMARY KEY (k)"],
+    )?;
+    for around in [["", ""], ["BEGIN", "ROLLBACK"]] {
+        run(&mut client, &around[..1])?;
+        let again = "INSERT INTO three SELECT k, pad FROM wide";
+        assert_eq!(state(&mut client, again)?, "23505");
+        run(&mut client, &around[1..])?;
+        assert_eq!(client.value("SELECT count(*) FROM three")?, "1");
+    }
+    ensure_nothing_is_left(&cluster)
+}
+
+#[test]
+fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    fill(&mut client)?;
+    // Its rows take long, and a time limit ends that.
+    let slow = "DECLARE c CURSOR FOR SELECT a.k, a.pad FROM wide a, wide b WHERE a.pad < b.pad AND b.pad || 'z' < a.pad";
+    run(&mut client, &["BEGIN", slow, "SAVEPOINT s", "SET LOCAL statement_timeout = 700"])?;
+    ensure!(0 < tables(&cluster)?, "the cursor is not where it is looked for");
+    assert_eq!(state(&mut client, "FETCH ALL FROM c")?, "57014");
+    run(&mut client, &["ROLLBACK TO s"])?;
+    assert_eq!(state(&mut client, "FETCH 1 FROM c")?, "55000");
+    run(&mut client, &["ROLLBACK TO s"])?;
+    assert_eq!(client.value("SELECT count(*) FROM wide")?, ROWS.to_string());
+    run(&mut client, &["COMMIT"])?;
+    ensure_nothing_is_left(&cluster)?;
+    let slow = "DECLARE c CURSOR FOR SELECT k, pad FROM wide ORDER BY k";
+    // A client that is gone.
+    for declare in [slow, "DECLARE c CURSOR WITH HOLD FOR SELECT k, pad FROM wide ORDER BY k"] {
+        let mut lost = Client::connect(&cluster.endpoint())?;
+        run(&mut lost, &["BEGIN", declare, "FETCH 3 FROM c"])?;
+        ensure!(0 < tables(&cluster)?);
+        drop(lost);
+        ensure_nothing_is_left(&cluster)?;
+    }
+    // The rows of a portal that nobody asks for any more.
+    let mut lost = Client::connect(&cluster.endpoint())?;
+    run(&mut lost, &["BEGIN"])?;
+    let mut out = bytes::BytesMut::new();
+    use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse};
+    put_parse(&mut out, "", "SELECT k, pad FROM wide", &[]);
+    put_bind(&mut out, "p", "", &Arguments::default());
+    put_execute(&mut out, "p", 2);
+    put_flush(&mut out);
+    lost.send_bytes(&out)?;
+    while lost.receive().context("two rows")?.tag() != b's' {}
+    ensure!(0 < tables(&cluster)?, "the portal is not where it is looked for");
+    drop(lost);
+    ensure_nothing_is_left(&cluster)
+}
