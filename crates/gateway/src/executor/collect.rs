@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use bytes::Bytes;
-use tutti_link::connection::told;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::hash::Bucket;
 use tutti_sql::plan::{Access, Collect, CollectFrom};
@@ -20,7 +19,7 @@ use tutti_wire::backend::decode_data_row;
 use super::array_literal::ArrayText;
 use super::estimate::{Sizes, sizes};
 use super::exchanges::Came;
-use super::fan_out::{Answers, SnapshotNeed};
+use super::fan_out::{Answers, SnapshotNeed, ends_answer};
 use super::filled::{Times, fill_template, fill_template_with};
 use super::receiver::{Receiver, Reception};
 use crate::client::failure::Failure;
@@ -345,19 +344,7 @@ impl Executor<'_> {
                         self.end_on_the_rest(std::iter::once(node)).await;
                     }
                 }
-                b'E' => {
-                    let error = told(&frame)?;
-                    let is_fatal = error.is_fatal();
-                    failure = failure.or(Some(error.into()));
-                    if is_fatal {
-                        link.connection().note_end();
-                        break;
-                    }
-                }
-                b'Z' => {
-                    link.answered();
-                    break;
-                }
+                _ if ends_answer(link, &frame, &mut failure)? => break,
                 _ => (),
             }
         }

@@ -27,6 +27,7 @@ use tutti_link::spool::Spool;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Access;
 use tutti_wire::backend::decode_data_row;
+use tutti_wire::frame::Frame;
 use tutti_wire::frontend::{
     Target, put_bind, put_close, put_describe, put_execute, put_flush, put_parse, put_sync,
 };
@@ -450,22 +451,35 @@ async fn read_answer<T: FnMut(&[Option<Bytes>]) -> Result<(), Failure>>(
                     spool.make_room().await;
                 }
             },
-            b'E' => {
-                let error = told(&frame)?;
-                let fatal = error.is_fatal();
-                failure = failure.or(Some(error.into()));
-                if fatal {
-                    link.connection().note_end();
-                    break;
-                }
-            }
-            b'Z' => {
-                link.answered();
-                break;
-            }
+            _ if ends_answer(link, &frame, &mut failure)? => break,
             _ => (),
         }
     }
     refused_before.map_or(Ok(()), Err)?;
     failure.map_or(Ok(()), Err)
+}
+
+/// Whether this is the last of an answer that the gateway reads itself: ReadyForQuery, or an error that ends the
+/// connection. The first error is kept.
+pub(super) fn ends_answer(
+    link: &mut Link,
+    frame: &Frame,
+    failure: &mut Option<Failure>,
+) -> Result<bool, Failure> {
+    match frame.tag() {
+        b'E' => {
+            let error = told(frame)?;
+            let is_fatal = error.is_fatal();
+            failure.get_or_insert_with(|| error.into());
+            if is_fatal {
+                link.connection().note_end();
+            }
+            Ok(is_fatal)
+        }
+        b'Z' => {
+            link.answered();
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
 }

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use tutti_cluster::catalog::lending::{Lent, lend_sql, lent, take_back_sql, view_sql};
-use tutti_link::connection::{NodeError, told};
+use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Ddl, FilledView, Lending};
 use tutti_sql::planner;
@@ -22,7 +22,7 @@ use tutti_sql::statement;
 use tutti_wire::backend::decode_data_row;
 
 use super::array_literal::ArrayText;
-use super::fan_out::{Answers, SnapshotNeed};
+use super::fan_out::{Answers, SnapshotNeed, ends_answer};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done, IssuedBy};
@@ -241,19 +241,7 @@ impl Executor<'_> {
                         failure = self.store_lent(&lent[number], batch).await.err();
                     }
                 }
-                b'E' => {
-                    let error = told(&frame)?;
-                    let is_fatal = error.is_fatal();
-                    failure = failure.or(Some(error.into()));
-                    if is_fatal {
-                        link.connection().note_end();
-                        break;
-                    }
-                }
-                b'Z' => {
-                    link.answered();
-                    break;
-                }
+                _ if ends_answer(link, &frame, &mut failure)? => break,
                 _ => (),
             }
         }
