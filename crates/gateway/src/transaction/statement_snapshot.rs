@@ -83,15 +83,12 @@ impl TransactionContext {
         let (nodes, visit) = loop {
             let nodes = self.connect_to_all().await?;
             let entering = registry.cluster.enter_snapshot_room(&nodes);
+            let is_there = |node: &NodeId| registry.cluster.availability.is_there(*node);
             match self.while_wanted(entering).await? {
                 Ok(visit) => break (nodes, visit),
-                // Without it, if it is away.
-                Err(_)
-                    if nodes.iter().any(|node| !registry.cluster.availability.is_there(*node)) =>
-                {
-                    ()
-                }
-                Err(error) => return Err(error.into()),
+                Err(error) if nodes.iter().all(is_there) => return Err(error.into()),
+                // Without the one that is away.
+                Err(_) => continue,
             }
         };
         self.transaction.own_snapshot = Some(OwnSnapshot { visit: Some(visit) });
