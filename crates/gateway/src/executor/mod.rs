@@ -60,7 +60,7 @@ use crate::plans::request::{Call, Done, IssuedBy};
 use crate::plans::route;
 use crate::transaction::Mode;
 use crate::transaction::checkout::renames;
-use crate::transaction::enlist::{leaves_calls, takes_snapshot};
+use crate::transaction::plan_needs::{leaves_calls, takes_snapshot};
 use crate::transaction::processes::signals;
 use crate::transaction::state::Isolation;
 use fan_out::{Answers, SnapshotNeed};

@@ -15,13 +15,12 @@ use tutti_cluster::authority::snapshots::SnapshotKind;
 use tutti_link::Link;
 use tutti_link::availability::OPEN_PATIENCE;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, DataPlan, Plan, SchemaPlan, SessionPlan, Setting};
+use tutti_sql::plan::Access;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
 
 use super::scope::REFRESH_CACHES;
 use super::state::{Entrance, INSERT_TICKET, Level, Mode, RENEW_TICKET};
-use super::statement_snapshot::reads_several_nodes;
 use super::waiting::canceled;
 use crate::client::failure::Failure;
 use crate::registry::activity::overtaken;
@@ -559,38 +558,4 @@ pub(super) async fn join(
         link.put_silent(&catch_up);
     }
     Ok(())
-}
-
-/// Whether code that the plan calls may run when its transaction ends: it writes, or declares a cursor.
-pub(crate) fn leaves_calls(plan: &Plan) -> bool {
-    match plan {
-        Plan::Data(DataPlan::One { access, .. }) => *access == Access::Write,
-        Plan::Data(DataPlan::Explain(explain)) => explain.analyze && leaves_calls(&explain.of.plan),
-        Plan::Data(DataPlan::CopyTo(_) | DataPlan::Cursor { .. } | DataPlan::Refused(_))
-        | Plan::Session(_) => false,
-        plan => !reads_several_nodes(plan),
-    }
-}
-
-/// Whether PostgreSQL would take a snapshot for the statement: the others leave a transaction
-/// without one.
-pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
-    !matches!(
-        plan,
-        Plan::Schema(SchemaPlan::LockEverywhere { .. })
-            | Plan::Session(
-                SessionPlan::Notification { .. }
-                    | SessionPlan::Transaction(_)
-                    | SessionPlan::Empty
-                    | SessionPlan::Setting(
-                        Setting::Show { .. }
-                            | Setting::Set { .. }
-                            | Setting::SetLocal { .. }
-                            | Setting::Reset { .. }
-                            | Setting::ResetAll
-                            | Setting::SetConstraints { .. }
-                            | Setting::SetTransaction { .. }
-                    )
-            )
-    )
 }

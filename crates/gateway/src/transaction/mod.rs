@@ -21,6 +21,7 @@ pub(crate) mod named;
 pub(crate) mod pause;
 pub(crate) mod placement_change;
 mod plan_keys;
+pub(crate) mod plan_needs;
 pub(crate) mod planning;
 pub(crate) mod processes;
 mod resume;
@@ -28,7 +29,7 @@ pub(crate) mod scope;
 mod scope_state;
 pub(crate) mod settings;
 pub(crate) mod state;
-pub(crate) mod statement_snapshot;
+mod statement_snapshot;
 mod told_by_home;
 pub(crate) mod waiting;
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use tutti_cluster::authority::rooms::RoomVisit;
 use tutti_cluster::authority::sentinels::Coverage;
 use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_cluster::authority::snapshots::ClusterSnapshot;
@@ -18,7 +19,6 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::bound_with::LateCalls;
 use super::change_in_commit::ChangeInCommit;
-use super::statement_snapshot::OwnSnapshot;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -294,6 +294,13 @@ pub struct Transaction {
     /// Nodes that could not commit what they had read for a transaction that is committed.
     pub has_undone: BTreeSet<NodeId>,
     steps: Vec<Step>,
+}
+
+/// Parts of one snapshot that the transaction's own connections have taken.
+#[derive(Debug)]
+pub(crate) struct OwnSnapshot {
+    /// Until all of them are known to have.
+    pub(super) visit: Option<RoomVisit>,
 }
 
 /// How a node enters a transaction.

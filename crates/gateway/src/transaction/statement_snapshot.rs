@@ -11,24 +11,17 @@
 
 use std::time::Duration;
 
-use tutti_cluster::authority::rooms::RoomVisit;
 use tutti_sql::catalog::NodeId;
-use tutti_sql::plan::{Access, CollectFrom, CopyToPlan, DataPlan, Gather, Plan, RunOn};
+use tutti_sql::plan::{Access, Plan};
 
 use super::TransactionContext;
 use super::enlist::{join, not_in_snapshot};
-use super::state::{Entrance, Isolation, Level, Mode};
+use super::plan_needs::{reads_every_node_itself, reads_several_nodes};
+use super::state::{Entrance, Isolation, Level, Mode, OwnSnapshot};
 use crate::client::failure::Failure;
 
 /// A node that has not taken its snapshot within this is no longer waited for.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Parts of one snapshot that the transaction's own connections have taken.
-#[derive(Debug)]
-pub(crate) struct OwnSnapshot {
-    /// Until all of them are known to have.
-    visit: Option<RoomVisit>,
-}
 
 impl TransactionContext {
     /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
@@ -171,43 +164,5 @@ impl TransactionContext {
     /// Whether it is there.
     pub(crate) fn is_in_snapshot_room(&self) -> bool {
         self.transaction.own_snapshot.as_ref().is_some_and(|own| own.visit.is_some())
-    }
-}
-
-/// Whether the plan reads rows of several nodes and does nothing else.
-pub(crate) fn reads_several_nodes(plan: &Plan) -> bool {
-    match plan {
-        Plan::Data(DataPlan::Scatter { access }) => *access == Access::Read,
-        Plan::Data(DataPlan::Gather(gather)) => {
-            gather.access == Access::Read
-                && !gather.locks_rows()
-                && matches!(gather.run_on, RunOn::One(_) | RunOn::EachNode)
-        }
-        Plan::Data(DataPlan::CopyTo(copy)) => !matches!(copy.plan, CopyToPlan::One(..)),
-        Plan::Data(DataPlan::Explain(explain)) => {
-            explain.analyze && reads_several_nodes(&explain.of.plan)
-        }
-        _ => false,
-    }
-}
-
-/// Of such plans: whether all nodes are read, and on the transaction's own connections alone.
-fn reads_every_node_itself(plan: &Plan) -> bool {
-    let of_gather = |gather: &Gather| {
-        let takes_all = gather.collects.iter().any(|collect| collect.from == CollectFrom::AllNodes);
-        // A receiver imports the snapshot.
-        let is_passed_on = gather.in_tables.as_ref().is_some_and(|tables| tables.reads_in_place);
-        (takes_all || gather.partial.is_some()) && !is_passed_on && gather.first.is_none()
-    };
-    match plan {
-        Plan::Data(DataPlan::Scatter { .. }) => true,
-        Plan::Data(DataPlan::Gather(gather)) => of_gather(gather),
-        Plan::Data(DataPlan::CopyTo(copy)) => match &copy.plan {
-            CopyToPlan::One(..) => false,
-            CopyToPlan::Scatter => true,
-            CopyToPlan::Gather(gather) => of_gather(gather),
-        },
-        Plan::Data(DataPlan::Explain(explain)) => reads_every_node_itself(&explain.of.plan),
-        _ => false,
     }
 }

@@ -24,9 +24,9 @@ use crate::plans::request::Done;
 use crate::session::Session;
 use crate::transaction::Mode;
 use crate::transaction::named::{Bound, PendingPortal, Portal, WaitingRows};
+use crate::transaction::plan_needs::reads_several_nodes;
 use crate::transaction::planning::transaction_failed;
 use crate::transaction::state::Isolation;
-use crate::transaction::statement_snapshot::reads_several_nodes;
 
 /// Messages for a node are sent when this many bytes of them have gathered.
 const PIPELINE_FLUSH_BYTES: usize = 32 * 1024;

@@ -29,8 +29,8 @@ use super::Session;
 use super::planning::Next;
 use crate::client::ClientError;
 use crate::client::failure::Failure;
-use crate::transaction::enlist::takes_snapshot;
 use crate::transaction::named::{Bound, CachedPlan, Portal, PreparedStatement};
+use crate::transaction::plan_needs::takes_snapshot;
 
 pub(super) use due::Pipeline;
 
