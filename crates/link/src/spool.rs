@@ -15,21 +15,18 @@ use crate::connection::{NodeConnection, NodeError};
 use crate::control_pool::ControlPool;
 use crate::pool::{Permit, Room};
 
-/// So many bytes are a row of the table, and are in memory when they are read.
-const PORTION_BYTES: usize = 1 << 20;
-
 /// Whether the table is made unseen: what watches for changes of the schema would take it for somebody's.
 const IS_WATCHED: &str =
     "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger WHERE evtenabled IN ('A', 'R'))";
 
 /// The table. (Bytes are not compressed: that would cost more than it saves.)
 const MAKE: &str = "BEGIN; SET LOCAL session_replication_role = replica; \
-     CREATE TEMPORARY TABLE tutti_spool (portion pg_catalog.bytea) ON COMMIT DROP; \
+     CREATE TEMPORARY TABLE tutti_spool (number pg_catalog.int8, portion pg_catalog.bytea) ON COMMIT DROP; \
      ALTER TABLE pg_temp.tutti_spool ALTER COLUMN portion SET STORAGE EXTERNAL";
-const PUT: &str = "INSERT INTO pg_temp.tutti_spool VALUES ($1)";
-/// A table that rows were only ever added to is read in their order.
-const READ: &str =
-    "DECLARE tutti_spool NO SCROLL CURSOR FOR SELECT portion FROM pg_temp.tutti_spool";
+const PUT: &str = "INSERT INTO pg_temp.tutti_spool VALUES ($1, $2)";
+/// By their numbers: PostgreSQL may put a row where an earlier page has room. (What is sorted are pointers to the bytes.)
+const READ: &str = "DECLARE tutti_spool NO SCROLL CURSOR FOR SELECT portion FROM pg_temp.tutti_spool \
+     ORDER BY number USING OPERATOR(pg_catalog.<)";
 const TAKE: &str = "FETCH NEXT FROM tutti_spool";
 
 /// What a [`Spool`] may use.
@@ -43,6 +40,8 @@ pub struct Means {
     pub kept_bytes_max: usize,
     /// So many if there is no room elsewhere.
     pub bytes_max: usize,
+    /// So many are a row of the table, and are in memory when they are read. Above 0.
+    pub portion_bytes: usize,
 }
 
 /// Why bytes could not be kept.
@@ -85,7 +84,7 @@ impl Spool {
     /// Sends what is too much for memory to node 1. If that fails, what comes is dropped, and [`Self::end`] says so.
     pub async fn make_room(&mut self) {
         let most = match (&self.store, self.is_refused) {
-            (Some(_), _) => PORTION_BYTES,
+            (Some(_), _) => self.means.portion_bytes,
             (None, false) => self.means.kept_bytes_max,
             (None, true) => self.means.bytes_max,
         };
@@ -115,12 +114,15 @@ impl Spool {
                 false => Ok(()),
             };
         };
-        while !self.buffer.is_empty() {
-            let len = self.buffer.len().min(PORTION_BYTES);
-            store.put(&self.buffer[..len]).await?;
-            self.buffer.advance(len);
+        // The rest waits for more, and at last comes behind all.
+        let portion_bytes = self.means.portion_bytes;
+        while portion_bytes <= self.buffer.len() {
+            store.put(&self.buffer[..portion_bytes]).await?;
+            self.buffer.advance(portion_bytes);
         }
-        self.buffer = BytesMut::new();
+        if self.buffer.is_empty() {
+            self.buffer = BytesMut::new();
+        }
         Ok(())
     }
 
@@ -179,6 +181,8 @@ impl Kept {
 struct Store {
     connection: NodeConnection,
     _permit: Permit,
+    /// Of the next portion.
+    number: i64,
     /// The answer to the last portion is not read.
     is_owed: bool,
 }
@@ -186,21 +190,23 @@ struct Store {
 impl Store {
     /// `None`: there is no room for it.
     async fn open(means: &Means) -> Result<Option<Self>, NodeError> {
-        let Some(permit) = means.room.admit_at_once() else { return Ok(None) };
+        let Some(permit) = means.room.admit_to_wait() else { return Ok(None) };
         let mut connection = means.connections.checkout(NodeId::HOME).await?;
         if connection.rows(IS_WATCHED).await?.text(0, 0) != Some("f") {
             means.connections.release(connection);
             return Ok(None);
         }
         connection.query(MAKE).await?;
-        Ok(Some(Self { connection, _permit: permit, is_owed: false }))
+        Ok(Some(Self { connection, _permit: permit, number: 0, is_owed: false }))
     }
 
     async fn put(&mut self, portion: &[u8]) -> Result<(), NodeError> {
         self.settle().await?;
         let out = self.connection.outgoing();
         put_parse(out, "", PUT, &[]);
-        let values = vec![Some(Bytes::copy_from_slice(portion))];
+        let number = Bytes::copy_from_slice(&self.number.to_be_bytes());
+        let values = vec![Some(number), Some(Bytes::copy_from_slice(portion))];
+        self.number += 1;
         put_bind(out, "", "", &Arguments { values, formats: vec![1], result_formats: Vec::new() });
         put_execute(out, "", 0);
         put_sync(out);

@@ -330,3 +330,70 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
     drop(lost);
     ensure_nothing_is_left(&cluster)
 }
+
+/// Rows of all sizes: each portion ends within one, and what is left of it has another size each time.
+#[test]
+fn rows_of_all_sizes_wait_in_their_order() -> Result<()> {
+    const SIZES: &str = "SELECT k, repeat('1', (hashint4(k) & 4095) % 1900) FROM wide";
+    let mut cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE wide (k int PRIMARY KEY) DISTRIBUTE BY HASH (k)",
+            "INSERT INTO wide SELECT g FROM generate_series(1, 60000) AS g",
+            "CREATE TABLE copied (k int, m text) DISTRIBUTE BY ROUND ROBIN",
+            &format!("INSERT INTO copied {SIZES}"),
+        ],
+    )?;
+    let sum =
+        |of: &str| format!("SELECT count(*) || ' ' || sum(k) || ' ' || sum(length(m)) FROM {of}");
+    let expected = client.value(&sum(&format!("({SIZES}) AS q (k, m)")))?;
+    ensure!(client.value(&sum("copied"))? == expected, "rows were lost: {expected}");
+    let request = Request { sql: SIZES, types: &[], arguments: &[], row_limit: 5000 };
+    client.query("BEGIN")?;
+    let answer = client.extended(&request, Flight::OneFlight, b"")?;
+    ensure!(answer.error().is_none(), "{:?}", answer.error());
+    let rows = answer.texts();
+    let number = |row: &Vec<Option<String>>| row[0].as_deref().unwrap_or_default().parse::<i64>();
+    let keys: i64 = rows.iter().map(number).sum::<Result<_, _>>()?;
+    let bytes: usize = rows.iter().map(|row| row[1].as_deref().map_or(0, str::len)).sum();
+    ensure!(
+        format!("{} {keys} {bytes}", rows.len()) == expected,
+        "{} rows, {expected}",
+        rows.len()
+    );
+    client.query("COMMIT")?;
+    drop(client);
+    ensure_nothing_is_left(&cluster)?;
+    cluster.stop_gateway()
+}
+
+/// What a session has set applies to the next FETCH, whoever may set what.
+#[test]
+fn settings_follow_to_cursors_of_any_role() -> Result<()> {
+    let mut cluster = start()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    fill(&mut owner)?;
+    run(&mut owner, &["CREATE ROLE joe LOGIN", "GRANT SELECT ON wide TO joe"])?;
+    let mut client = Client::connect_as(&cluster.endpoint(), "joe")?;
+    run(
+        &mut client,
+        &[
+            "BEGIN",
+            "DECLARE c CURSOR FOR SELECT timestamptz '2026-01-01 00:00+00', k, pad FROM wide ORDER BY k",
+        ],
+    )?;
+    ensure!(0 < tables(&cluster)?, "the rows are in the gateway");
+    for (zone, shown) in
+        [("UTC", "2026-01-01 00:00:00+00"), ("Asia/Tokyo", "2026-01-01 09:00:00+09")]
+    {
+        run(&mut client, &[&format!("SET TimeZone = '{zone}'"), "SET my.own = 'it'"])?;
+        let rows = client.query("FETCH 1 FROM c")?;
+        ensure!(rows[0][0].as_deref() == Some(shown), "{zone}: {:?}", rows[0][0]);
+    }
+    run(&mut client, &["COMMIT"])?;
+    drop(client);
+    ensure_nothing_is_left(&cluster)?;
+    cluster.stop_gateway()
+}

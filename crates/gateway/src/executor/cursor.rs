@@ -140,7 +140,8 @@ impl Executor<'_> {
     /// Where the rows of a cursor may go when they are many.
     fn reception_of_cursor<'p>(&self, gather: &'p Gather) -> Option<Reception<'p>> {
         // Locks on tables that are read in place would last as long as the cursor: its own session would wait for them.
-        self.reception_of(gather).filter(|reception| !reception.in_tables.reads_in_place)
+        let reception = self.reception_of(gather).filter(|_| self.tx.may_wait_beside());
+        reception.filter(|reception| !reception.in_tables.reads_in_place)
     }
 
     /// The receiver's connection becomes the cursor's.
@@ -266,18 +267,22 @@ impl Executor<'_> {
             return Ok(());
         }
         let rows = self.internal_rows(NodeId::HOME, Access::Read, SETTINGS, &Call::Simple).await?;
-        let set = rows.iter().filter_map(|row| {
-            let text = |column: usize| {
-                let value = row.get(column)?.as_ref()?;
-                std::str::from_utf8(value).ok().map(quote_literal)
-            };
-            Some(format!("pg_catalog.set_config({}, {}, false)", text(0)?, text(1)?))
-        });
-        let sql = format!("SELECT {}", set.collect::<Vec<_>>().join(", "));
         let now = self.tx.set_by_now();
         let Some(beside) = self.tx.beside(name) else { return Ok(()) };
         if let Some(link) = &mut beside.link {
-            link.query(&sql).await?;
+            let there = link.query(SETTINGS).await?.into_iter().next().unwrap_or_default().rows;
+            let differs = rows.iter().filter(|row| !there.contains(row));
+            let set = differs.filter_map(|row| {
+                let text = |column: usize| {
+                    let value = row.get(column)?.as_ref()?;
+                    std::str::from_utf8(value).ok().map(quote_literal)
+                };
+                Some(format!("pg_catalog.set_config({}, {}, false)", text(0)?, text(1)?))
+            });
+            let set = set.collect::<Vec<_>>();
+            if !set.is_empty() {
+                link.query(&format!("SELECT {}", set.join(", "))).await?;
+            }
         }
         beside.set = now;
         Ok(())

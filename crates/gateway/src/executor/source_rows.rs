@@ -114,6 +114,7 @@ impl Executor<'_> {
         let in_portions = insert.one_row_each
             && !insert.returning
             && !insert.relation.has_triggers
+            && !insert.relation.row_security
             && insert.relation.placement != Placement::Replicated;
         if !in_portions {
             return Ok(SourceRows::All(self.query_rows(planned, query, call).await?));

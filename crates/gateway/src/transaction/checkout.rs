@@ -54,6 +54,9 @@ const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
 /// What binds a connection that could not be asked.
 pub(crate) const UNKNOWN: &str = "unknown state";
 
+/// Of rows that wait on node 1, so many bytes are read at a time.
+const PORTION_BYTES: usize = 1 << 20;
+
 impl TransactionContext {
     /// This session's link to `node`, checked out if it has none.
     pub(crate) async fn link(&mut self, node: NodeId) -> Result<&mut Link, Failure> {
@@ -104,13 +107,23 @@ impl TransactionContext {
     pub(crate) fn spool(&self) -> Spool {
         let switches = self.registry.cluster.config.switches;
         // As of what is passed on.
-        let kept_bytes_max = if switches.any_way { 0 } else { switches.kept_bytes_max };
+        let (kept_bytes_max, portion_bytes) = match switches.any_way {
+            // Many rows of the table.
+            true => (0, 500),
+            false => (switches.kept_bytes_max, PORTION_BYTES),
+        };
         Spool::new(Means {
             connections: self.registry.cluster.connections.clone(),
             room: self.registry.pool.room(&self.share),
             kept_bytes_max,
             bytes_max: switches.travelling_bytes_max,
+            portion_bytes,
         })
+    }
+
+    /// Whether a cursor may have a connection of its own until it is closed.
+    pub(crate) fn may_wait_beside(&self) -> bool {
+        self.registry.pool.room(&self.share).is_half_free()
     }
 
     async fn borrow_link(&mut self, node: NodeId) -> Result<(), Failure> {

@@ -193,7 +193,10 @@ impl WaitingRows {
                 return Ok(Some(frame));
             }
             if !self.kept.take_more(&mut self.ahead).await? {
-                return Ok(None);
+                return match self.ahead.is_empty() {
+                    true => Ok(None),
+                    false => Err(Failure::error("XX000", "rows that waited have no end")),
+                };
             }
         }
     }

@@ -48,9 +48,21 @@ impl Room {
         Self { admission: admission.clone(), share: share.clone() }
     }
 
-    /// A permit, if there is one now and no one waits.
-    pub fn admit_at_once(&self) -> Option<Permit> {
-        self.admission.admit_at_once(&self.share)
+    /// A permit for rows that wait for their client, if more than half of the places are free: who leaves rows waiting
+    /// stops no one.
+    pub fn admit_to_wait(&self) -> Option<Permit> {
+        match self.is_half_free() {
+            true => self.admission.admit_at_once(&self.share),
+            false => None,
+        }
+    }
+
+    /// Whether more than half of the places are free, of the role's and of all.
+    pub fn is_half_free(&self) -> bool {
+        let Admission { config, cluster, .. } = &*self.admission;
+        let of_role = self.share.role.as_ref();
+        of_role.is_none_or(|role| config.most_of_a_role() < 2 * role.available_permits())
+            && config.size < 2 * cluster.available_permits()
     }
 }
 
