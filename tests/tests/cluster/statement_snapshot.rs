@@ -173,3 +173,43 @@ fn a_node_that_hangs_ends_the_statement_and_no_commit_waits_for_it() -> Result<(
     ensure!(sum == Some(SUM.to_string()), "{sum:?}");
     Ok(())
 }
+
+/// A reader that waits for a table's lock, and is run again after a deadlock, waits outside of the room: the lock's holder
+/// has to commit.
+#[test]
+fn readers_that_wait_for_locks_keep_nobody_from_committing() -> Result<()> {
+    const RUN: Duration = Duration::from_secs(5);
+    let cluster = TestCluster::start(3)?;
+    let endpoint = cluster.endpoint();
+    let mut owner = make_tables(&endpoint)?;
+    let stop = Instant::now() + RUN;
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let endpoint = endpoint.clone();
+            std::thread::spawn(move || -> Result<usize> {
+                let mut client = Client::connect(&endpoint)?;
+                let mut sums = 0;
+                while Instant::now() < stop {
+                    let sum = client.value("SELECT sum(balance) FROM account")?;
+                    ensure!(sum == SUM.to_string(), "{sum}");
+                    sums += 1;
+                }
+                Ok(sums)
+            })
+        })
+        .collect();
+    let mut commits = 0;
+    while Instant::now() < stop {
+        owner.query("BEGIN")?;
+        owner.query("LOCK TABLE account IN ACCESS EXCLUSIVE MODE")?;
+        owner.query("UPDATE account SET balance = balance WHERE id < 10")?;
+        owner.query("COMMIT")?;
+        commits += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    for sums in readers {
+        ensure!(0 < sums.join().expect("it does not panic")?, "a reader has read nothing");
+    }
+    ensure!(5 < commits, "only {commits} commits in {RUN:?}");
+    Ok(())
+}

@@ -38,6 +38,8 @@ use crate::plans::request::{Call, IssuedBy};
 
 /// A Bind that takes longer is awaited outside the room, at the first attempt.
 const BIND_PATIENCE: Duration = Duration::from_millis(20);
+/// Up to so many bytes go into the sockets' buffers, whatever the node does. More is not sent in the room.
+const SENT_IN_ROOM_BYTES_MAX: usize = 16 << 10;
 /// A statement that has not ended is cancelled again at this interval.
 const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
 const CANCELS_MAX: u32 = 50;
@@ -182,6 +184,10 @@ impl Executor<'_> {
             self.end_all(half_way).await;
             return sent;
         }
+        if self.tx.locks_in_turn {
+            // Each is then waited for before the next is sent its part.
+            self.tx.leave_snapshot_room().await?;
+        }
         // What a snapshot that was just taken in the room shows, all its nodes show.
         if !self.tx.is_in_snapshot_room() {
             for node in nodes {
@@ -207,7 +213,10 @@ impl Executor<'_> {
                 IssuedBy::Client => call.put(link, text),
                 IssuedBy::Gateway => call.put_internal(link, text),
             }
-            link.connection().flush().await?;
+            if SENT_IN_ROOM_BYTES_MAX < link.connection().outgoing().len() {
+                self.tx.leave_snapshot_room().await?;
+            }
+            self.tx.links.at(node).connection().flush().await?;
         }
         Ok(())
     }

@@ -84,18 +84,28 @@ impl TransactionContext {
                 Err(_) => continue,
             }
         };
+        let sent = tokio::time::timeout(SNAPSHOT_PATIENCE, self.begin_on(&nodes)).await;
+        match sent {
+            Ok(sent) => sent?,
+            Err(_) => return Err(not_in_snapshot(nodes.last().copied().unwrap_or(NodeId::HOME))),
+        }
         self.transaction.own_snapshot = Some(OwnSnapshot { visit: Some(visit) });
+        self.activity.note_nodes(self.transaction.nodes.len());
+        Ok(())
+    }
+
+    /// Sends each of them what begins its part of the transaction, and takes its snapshot.
+    async fn begin_on(&mut self, nodes: &[NodeId]) -> Result<(), Failure> {
         let entrance = Entrance { takes_snapshot: true, ..Entrance::default() };
         for node in nodes {
-            self.note_refreshed(node);
-            self.transaction.record(node, Access::Read);
-            self.transaction.used.insert(node);
-            let must_outlive = self.must_outlive(node);
-            let link = self.links.at(&node);
+            self.note_refreshed(*node);
+            self.transaction.record(*node, Access::Read);
+            self.transaction.used.insert(*node);
+            let must_outlive = self.must_outlive(*node);
+            let link = self.links.at(node);
             join(link, &self.transaction, entrance, must_outlive).await?;
             link.connection().flush().await?;
         }
-        self.activity.note_nodes(self.transaction.nodes.len());
         Ok(())
     }
 

@@ -68,6 +68,20 @@ impl TimeTypes<'_, '_> {
             NodeEnum::CaseExpr(of) => self.tell_case(of, tell),
             NodeEnum::SubLink(of) => self.tell_sought(of, tell),
             NodeEnum::SelectStmt(of) => self.tell_outputs(of, tell),
+            NodeEnum::TypeCast(of) => {
+                let type_name = of.type_name.as_ref().filter(|of| !of.array_bounds.is_empty());
+                let name = type_name.and_then(|of| string(of.names.last()?));
+                let Some(name) = name.filter(|name| built_in_types::is_time(name)) else {
+                    return Ok(());
+                };
+                let name = format!("pg_catalog.{name}");
+                match of.arg.as_deref_mut().and_then(|it| it.node.as_mut()) {
+                    Some(NodeEnum::AArrayExpr(array)) => {
+                        array.elements.iter_mut().try_for_each(|element| tell(element, &name))
+                    }
+                    _ => Ok(()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -95,7 +109,23 @@ impl TimeTypes<'_, '_> {
                 .zip(&mut right.args)
                 .try_for_each(|(left, right)| self.tell_alike(vec![left, right], tell));
         }
+        if let [left, right] = &mut sides[..]
+            && let (Some(NodeEnum::RowExpr(left)), Some(NodeEnum::List(right))) =
+                (&mut left.node, &mut right.node)
+        {
+            for row in &mut right.items {
+                let Some(NodeEnum::RowExpr(row)) = &mut row.node else { continue };
+                left.args
+                    .iter_mut()
+                    .zip(&mut row.args)
+                    .try_for_each(|(left, right)| self.tell_alike(vec![left, right], tell))?;
+            }
+            return Ok(());
+        }
         let has_elements = matches!(kind, AExprKind::AexprOpAny | AExprKind::AexprOpAll);
+        // A literal there is an array.
+        let is_literal = |side: &&mut Node| matches!(side.node, Some(NodeEnum::AConst(_)));
+        sides.pop_if(|side| has_elements && is_literal(&side));
         let mut all = Vec::new();
         for side in sides {
             match &side.node {
@@ -204,6 +234,13 @@ impl TimeTypes<'_, '_> {
         }
     }
 
+    /// Whether there are dates or times that the statement may read.
+    fn knows_times(self) -> bool {
+        let relations = self.analysis.items.iter().filter_map(|item| item.relation());
+        self.analysis.functions.reads_time
+            || relations.flat_map(|relation| &relation.columns).any(is_of_time)
+    }
+
     fn of_only_output(self, select: &Node) -> Option<String> {
         let Some(NodeEnum::SelectStmt(select)) = &select.node else { return None };
         let [only] = &select.target_list[..] else { return None };
@@ -216,28 +253,44 @@ impl TimeTypes<'_, '_> {
     pub(super) fn untold(self, tree: &NodeEnum) -> Option<String> {
         let mut found = match tree {
             NodeEnum::TypeCast(cast) => {
-                let type_name = cast.type_name.as_ref();
-                let name = type_name.and_then(|of| string(of.names.last()?)).unwrap_or_default();
-                let is_array = type_name.is_some_and(|of| !of.array_bounds.is_empty());
-                let holds = HOLDS_TIMES.contains(&name)
-                    || (built_in_types::is_time(name.trim_start_matches('_'))
-                        && (is_array || name.starts_with('_')));
-                cast.arg.as_deref().filter(|_| holds).and_then(|it| said(it, names_current_time))
+                let name = cast.type_name.as_ref().and_then(|of| string(of.names.last()?));
+                let name = name.unwrap_or_default();
+                let argument = cast.arg.as_deref();
+                let said = argument.and_then(|argument| said(argument, names_current_time));
+                match said {
+                    // Of types that are not known, domains may be dates and times.
+                    Some(text) => {
+                        let is_known = built_in_types::is_built_in(name);
+                        let holds = HOLDS_TIMES.contains(&name) || built_in_types::is_time(name);
+                        (holds || !is_known && is_current_time(&text)).then_some(text)
+                    }
+                    // A text that is computed of one.
+                    None if built_in_types::may_be_time(name) => {
+                        argument.and_then(|argument| first_said(argument.node.as_ref()?))
+                    }
+                    None => None,
+                }
             }
             NodeEnum::FuncCall(call) => {
                 let (schema, name) = name_of(call);
                 let takes = !means_built_in(schema, name, self.context)
                     || TAKES_TIMES.contains(&name)
                     || name.ends_with("_in");
-                let mut arguments = call.args.iter().filter(|_| takes);
-                arguments.find_map(|argument| said(argument, is_current_time))
+                let makes_records =
+                    name.contains("_to_record") || name.contains("_populate_record");
+                let means = if makes_records { names_current_time } else { is_current_time };
+                let mut arguments = call.args.iter().filter(|_| takes || makes_records);
+                arguments.find_map(|argument| said(argument, means))
             }
             NodeEnum::AExpr(of) if compares(of) => {
                 let sides = [of.lexpr.as_deref(), of.rexpr.as_deref()];
                 let holds = |side: &Node| match &side.node {
                     Some(NodeEnum::ColumnRef(reference)) => {
-                        let column = self.analysis.column_of_table(reference);
-                        column.is_some_and(|column| holds_times(column.type_oid))
+                        match self.analysis.column_of_table(reference) {
+                            Some(column) => holds_times(column.type_oid),
+                            // Of a subquery: it may be a date or time if there is one anywhere.
+                            None => self.knows_times(),
+                        }
                     }
                     Some(NodeEnum::AArrayExpr(of)) => {
                         of.elements.iter().any(|element| self.of(element).is_some())
@@ -248,10 +301,21 @@ impl TimeTypes<'_, '_> {
                     Some(NodeEnum::FuncCall(call)) => HOLDS_TIMES.contains(&name_of(call).1),
                     _ => false,
                 };
-                let beside = sides.into_iter().flatten().any(holds);
+                let is_array = matches!(of.kind(), AExprKind::AexprOpAny | AExprKind::AexprOpAll);
+                let beside = sides
+                    .into_iter()
+                    .flatten()
+                    .any(|side| holds(side) || is_array && self.of(side).is_some());
                 let mut literals = sides.into_iter().flatten().filter(|_| beside);
                 literals.find_map(|literal| said(literal, names_current_time))
             }
+            NodeEnum::UpdateStmt(of) => of.target_list.iter().find_map(|target| {
+                let Some(NodeEnum::ResTarget(target)) = &target.node else { return None };
+                let relation = self.analysis.items[self.analysis.target?].relation()?;
+                let column = &relation.columns[relation.column(&target.name)?];
+                let value = target.val.as_deref().filter(|_| holds_times(column.type_oid))?;
+                said(value, names_current_time)
+            }),
             _ => None,
         };
         walk::read::children(tree, &mut |child| {
@@ -263,12 +327,34 @@ impl TimeTypes<'_, '_> {
     }
 }
 
+/// The first literal below that is nothing but the current time.
+fn first_said(tree: &NodeEnum) -> Option<String> {
+    if let NodeEnum::AConst(constant) = tree
+        && let Some(a_const::Val::Sval(text)) = &constant.val
+    {
+        return is_current_time(&text.sval).then(|| text.sval.clone());
+    }
+    let mut found = None;
+    walk::read::children(tree, &mut |child| {
+        if found.is_none() {
+            found = child.node.as_ref().and_then(first_said);
+        }
+    });
+    found
+}
+
 /// Whether its operands have one type, or one is an array of the other.
 fn compares(of: &AExpr) -> bool {
-    const OPERATORS: [&str; 7] = ["=", "<>", "!=", "<", "<=", ">", ">="];
+    // What is taken from a date or time is read as one, too, if it can be.
+    const OPERATORS: [&str; 8] = ["=", "<>", "!=", "<", "<=", ">", ">=", "-"];
     let is_known = || {
         let name = of.name.last().and_then(string);
-        of.name.len() == 1 && name.is_some_and(|name| OPERATORS.contains(&name))
+        let is_built_in = match &of.name[..] {
+            [_] => true,
+            [schema, _] => string(schema) == Some("pg_catalog"),
+            _ => false,
+        };
+        is_built_in && name.is_some_and(|name| OPERATORS.contains(&name))
     };
     match of.kind() {
         AExprKind::AexprOp | AExprKind::AexprOpAny | AExprKind::AexprOpAll => is_known(),

@@ -746,6 +746,9 @@ fn literals_beside_times_are_of_one_time() {
         "UPDATE orders SET total = 1 WHERE (placed, id) >= ('now', 1)",
         "UPDATE orders SET total = 1 WHERE 'now' IN (SELECT now())",
         "UPDATE orders SET total = 1 WHERE nullif(placed, 'now') IS NULL",
+        "UPDATE orders SET placed = placed + ('now' - placed)",
+        "UPDATE orders SET total = 1 WHERE (id, now()) IN ((id, 'now'))",
+        "UPDATE orders SET total = 1 WHERE now() = ANY (ARRAY['now']::timestamptz[])",
         "INSERT INTO orders (id, customer_id, placed) SELECT id + 100, id, 'now' FROM customers",
         "INSERT INTO orders (id, customer_id) SELECT id, id FROM customers WHERE now() IN (SELECT 'now' UNION SELECT now())",
     ] {
@@ -761,6 +764,11 @@ fn literals_beside_times_are_of_one_time() {
         "DELETE FROM orders WHERE placed = ANY ('{now}'::timestamptz[])",
         "DELETE FROM orders WHERE age('now', placed) > '1 day'",
         "SELECT count(*) FROM orders WHERE age('now', placed) > '1 day'",
+        "UPDATE orders SET total = 1 WHERE placed < (CASE WHEN id > 0 THEN 'now' END)::timestamptz",
+        "SELECT now() = 'now'::my_time, count(*) FROM orders",
+        "SELECT count(*) FROM (SELECT now() AS x FROM orders) y WHERE x = 'now'",
+        "SELECT now() = ANY ('{now}') FROM orders",
+        "SELECT count(*) FROM orders, json_to_record('{\"x\": \"now\"}') AS z (x timestamptz)",
     ] {
         let plan = planned(sql, 3);
         assert!(plan.starts_with("0A000 '"), "{sql}\n{plan}");
