@@ -66,24 +66,16 @@ impl TransactionContext {
             && transaction.own_snapshot.is_none()
     }
 
-    /// Sends what takes the snapshot to every node that can be reached, inside the snapshot room, and stays there until
+    /// Sends what takes the snapshot to every node, inside the snapshot room, and stays there until
     /// [`Self::leave_snapshot_room`]. What is sent meanwhile travels behind it.
     ///
-    /// Errors: as [`Self::while_wanted`]; no node can be reached.
+    /// Errors: as [`Self::while_wanted`]; a node cannot be reached, or has not begun in time.
     pub(super) async fn take_own_snapshot(&mut self) -> Result<(), Failure> {
         let registry = self.registry.clone();
         self.transaction.snapshot_catalog = Some(registry.cluster.catalog());
-        let (nodes, visit) = loop {
-            let nodes = self.connect_to_all().await?;
-            let entering = registry.cluster.enter_snapshot_room(&nodes);
-            let is_there = |node: &NodeId| registry.cluster.availability.is_there(*node);
-            match self.while_wanted(entering).await? {
-                Ok(visit) => break (nodes, visit),
-                Err(error) if nodes.iter().all(is_there) => return Err(error.into()),
-                // Without the one that is away.
-                Err(_) => continue,
-            }
-        };
+        let nodes = self.connect_to_all().await?;
+        let entering = registry.cluster.enter_snapshot_room(&nodes);
+        let visit = self.while_wanted(entering).await??;
         let sent = tokio::time::timeout(SNAPSHOT_PATIENCE, self.begin_on(&nodes)).await;
         match sent {
             Ok(sent) => sent?,
@@ -109,35 +101,22 @@ impl TransactionContext {
         Ok(())
     }
 
-    /// Connections that owe nothing, to the nodes that can be reached.
+    /// Connections that owe nothing, to all nodes: the statement reads each of them. One that is away, or not settled yet,
+    /// is waited for, before the room.
     ///
-    /// Errors: none can be.
+    /// Errors: one does not come back.
     async fn connect_to_all(&mut self) -> Result<Vec<NodeId>, Failure> {
-        let mut connected = Vec::new();
-        let mut failed = None;
-        for node in self.catalog.nodes.clone() {
-            if !self.registry.cluster.availability.is_there(node) {
-                continue;
+        let nodes = self.catalog.nodes.clone();
+        for node in &nodes {
+            let link = self.link(*node).await?;
+            if !link.is_quiet() {
+                link.come_to_rest().await?;
             }
-            match self.link(node).await {
-                Ok(link) => {
-                    if !link.is_quiet() {
-                        link.come_to_rest().await?;
-                    }
-                    if self.must_outlive(node) {
-                        self.links.at(&node).be_in_none().await?;
-                    }
-                    connected.push(node);
-                }
-                Err(failure) => failed = Some(failure),
+            if self.must_outlive(*node) {
+                self.links.at(node).be_in_none().await?;
             }
         }
-        match (connected.is_empty(), failed) {
-            (true, Some(failure)) => Err(failure),
-            // The one that the statement needs says why it is away.
-            (true, None) => self.link(NodeId::HOME).await.map(|_| Vec::new()),
-            (false, _) => Ok(connected),
-        }
+        Ok(nodes)
     }
 
     /// Leaves the snapshot room, if the transaction is there, as soon as every node has taken its snapshot.
