@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 /// Where SQL runs on connections of the gateway's own only, or under a path that it has set itself.
-const OWN_CONNECTIONS: [(&str, &str); 25] = [
+const OWN_CONNECTIONS: [(&str, &str); 27] = [
     ("cluster/src/audit", "own connections"),
     ("cluster/src/catalog/code.rs", "read by load.rs"),
     ("cluster/src/catalog/functions.rs", "read by load.rs"),
@@ -39,6 +39,8 @@ const OWN_CONNECTIONS: [(&str, &str); 25] = [
     ("gateway/src/transaction/begun_with.rs", "own connections"),
     ("gateway/src/transaction/placement_change.rs", "own connections"),
     ("cluster/src/status.rs", "own connections"),
+    ("cluster/src/workload.rs", "own connections"),
+    ("link/src/spool.rs", "own connections"),
     ("sql/src/planner/fixture.rs", "clients' statements, of tests"),
 ];
 

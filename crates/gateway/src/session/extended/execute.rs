@@ -13,6 +13,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
     Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
 };
+use tutti_sql::planner;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -200,7 +201,10 @@ impl Session {
             // what this has read, or begins a block, in which a query has then been run.
             self.executor().need_transaction();
         }
-        let planned = match self.tx.has_snapshot_per_part() && !planned.in_moments {
+        // What brings no rows together is the same for one snapshot and for several. It is not planned again: whoever plans
+        // may be overtaken by any change, and here nothing can be run again.
+        let depends = planner::gathers(&planned.plan) || planner::gathers_to_write(&planned.plan);
+        let planned = match depends && self.tx.has_snapshot_per_part() && !planned.in_moments {
             // It was bound before it was known that it would be part of a transaction.
             true => match self.tx.plan(parsed) {
                 Ok(planned) => &planned.clone(),

@@ -246,7 +246,7 @@ fn pins(plan: &Plan) -> Option<&[Pin]> {
 }
 
 /// Whether two plans do the same and leave the same after; why they were chosen makes no
-/// difference, nor how often one value is named as a pin.
+/// difference, nor how often one value is named as a pin, nor for how many snapshots the same was planned.
 pub fn are_alike(one: &Planned, other: &Planned) -> bool {
     let does_the_same = match (pins(&one.plan), pins(&other.plan)) {
         (Some(pins), Some(others)) => {
@@ -265,8 +265,11 @@ pub fn are_alike(one: &Planned, other: &Planned) -> bool {
 
 fn without_pins(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
-    if let Plan::Data(DataPlan::One { node, .. }) = &mut plan {
+    if let Plan::Data(DataPlan::One { node, otherwise, .. }) = &mut plan {
         *node = NodeChoice::Any;
+        if let Some(otherwise) = otherwise {
+            otherwise.in_moments = false;
+        }
     }
     plan
 }
