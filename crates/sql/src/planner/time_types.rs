@@ -124,8 +124,7 @@ impl TimeTypes<'_, '_> {
         }
         let has_elements = matches!(kind, AExprKind::AexprOpAny | AExprKind::AexprOpAll);
         // A literal there is an array.
-        let is_literal = |side: &&mut Node| matches!(side.node, Some(NodeEnum::AConst(_)));
-        sides.pop_if(|side| has_elements && is_literal(&side));
+        sides.pop_if(|side| has_elements && matches!(side.node, Some(NodeEnum::AConst(_))));
         let mut all = Vec::new();
         for side in sides {
             match &side.node {
