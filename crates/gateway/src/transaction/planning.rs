@@ -447,8 +447,12 @@ impl TransactionContext {
             collects_replicated: self.has_snapshot_per_part(),
             ..Context::new(&self.catalog, &self.scope)
         };
-        let filling = apart(&statement.text, || planner::plan_filling(statement, &context))?;
-        Ok(filling.map_or(planned.clone(), |plan| Arc::new(Planned { plan, ..(*planned).clone() })))
+        // Over views, of which nothing is known here, the plan that there is does.
+        let filling = apart(&statement.text, || planner::plan_filling(statement, &context));
+        Ok(filling
+            .ok()
+            .flatten()
+            .map_or(planned.clone(), |plan| Arc::new(Planned { plan, ..(*planned).clone() })))
     }
 
     fn plan_anew(&self, statement: &Statement) -> Result<Planned, Refusal> {
