@@ -83,6 +83,31 @@ impl TestCluster {
         Self::start_configured(servers, config)
     }
 
+    /// How many backends of the nodes `pg_stat_activity` shows for which this holds.
+    pub fn backends_where(&self, condition: &str) -> Result<u64> {
+        let count = format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND ({condition})"
+        );
+        let counts = self.nodes().into_iter().map(|node| {
+            let count = Client::connect(&node)?.value(&count)?;
+            Ok(count.parse::<u64>()?)
+        });
+        counts.sum()
+    }
+
+    /// Waits until there is none.
+    pub fn ensure_no_backend_where(&self, condition: &str) -> Result<()> {
+        let begun = Instant::now();
+        while self.backends_where(condition)? != 0 {
+            ensure!(
+                begun.elapsed() < Duration::from_secs(20),
+                "there still are backends: {condition}"
+            );
+            sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
     /// What `tutti advise` goes by.
     pub fn workload(&self) -> Result<Workload> {
         let runtime = self.runtime.as_ref().context("the cluster has been stopped")?;

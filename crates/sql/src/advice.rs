@@ -18,9 +18,9 @@ use crate::catalog::{
     BucketMap, Catalog, MapId, NameScope, NodeId, Placement, Relation, RelationKind,
 };
 use crate::hash::{BUCKET_COUNT, KeyType};
-use crate::statement::{self, Statement};
-use ways::Judged;
+use crate::statement;
 pub use ways::Way;
+use ways::{Judged, Parsed};
 
 /// A table with more rows is not proposed to be on all nodes.
 pub const REPLICATED_ROWS_MAX: f64 = 100_000.0;
@@ -125,11 +125,11 @@ pub fn advise(
     let mut statements = Vec::new();
     for (index, of) in asked.iter().enumerate() {
         match statement::parse(&of.text) {
-            Ok(parsed) => statements.extend(parsed.into_iter().map(|it| (index, it))),
+            Ok(parsed) => statements.extend(parsed.into_iter().map(|it| Parsed::of(index, it))),
             Err(_) => unread += 1,
         }
     }
-    let mut search = Search { catalog, scope, facts, asked, node_count, tables, statements };
+    let search = Search { catalog, scope, facts, asked, node_count, tables, statements };
     let choices = search.climb();
     search.advice(&choices, unread)
 }
@@ -145,15 +145,14 @@ struct Search<'a> {
     asked: &'a [Asked],
     node_count: u16,
     tables: Vec<Arc<Relation>>,
-    /// With the place among `asked`.
-    statements: Vec<(usize, Statement)>,
+    statements: Vec<Parsed>,
 }
 
 /// One for each table.
 type Choices = Vec<Choice>;
 
 impl Search<'_> {
-    fn climb(&mut self) -> Choices {
+    fn climb(&self) -> Choices {
         let mut choices: Choices =
             self.tables.iter().map(|table| self.first_guess(table)).collect();
         let mut judged = self.judge_all(&choices);
@@ -286,15 +285,20 @@ impl Search<'_> {
         let changed = self.tables.iter().zip(before.iter().zip(after));
         let names = changed.filter(|(_, (before, after))| before != after);
         let names: BTreeSet<&str> = names.map(|(table, _)| table.name.as_str()).collect();
-        let catalog = self.catalog_of(after);
-        judged.again_where(&names, &self.statements, &catalog, self.scope)
+        // Most tables are in few statements, or in none.
+        match self.statements.iter().any(|statement| statement.names_one_of(&names)) {
+            true => {
+                let catalog = self.catalog_of(after);
+                judged.again_where(&names, &self.statements, &catalog, self.scope)
+            }
+            false => judged.clone(),
+        }
     }
 
     fn cost(&self, choices: &Choices, judged: &Judged) -> f64 {
         let calls = judged.ways().iter().zip(&self.statements);
-        let sum: f64 = calls
-            .map(|(way, (index, _))| self.asked[*index].calls * way.cost(self.node_count))
-            .sum();
+        let sum: f64 =
+            calls.map(|(way, of)| self.asked[of.asked].calls * way.cost(self.node_count)).sum();
         let changes: f64 = (0..self.tables.len())
             .map(|index| {
                 let (keys, references) = self.needs(index, choices);
@@ -355,7 +359,7 @@ impl Search<'_> {
         });
         let judged = self.judge_all(choices);
         let ways = judged.ways().iter().copied();
-        let statements = self.statements.iter().map(|(index, _)| *index).zip(ways).collect();
+        let statements = self.statements.iter().map(|of| of.asked).zip(ways).collect();
         Advice { tables, statements, unread }
     }
 }

@@ -352,7 +352,7 @@ impl Writer<'_> {
             let names: Vec<_> = columns.iter().map(|column| column.name.clone()).collect();
             let how = self.dice.pick(&["", "", " MATERIALIZED", " NOT MATERIALIZED"]);
             ctes.push(format!("{name} ({}) AS{how} ({})", names.join(", "), query.sql));
-            self.ctes.push(view_of(name, columns));
+            self.ctes.push(Table::view(name, columns));
         }
         let classes: Vec<_> =
             (0..self.dice.between(1, 3)).map(|_| *self.dice.pick(&PLAIN)).collect();
@@ -370,7 +370,7 @@ impl Writer<'_> {
         self.one_collation = before;
         let name = self.name("w");
         let columns = self.columns_for(&of, "x");
-        self.ctes.push(view_of(name.clone(), columns));
+        self.ctes.push(Table::view(name.clone(), columns));
         let query = self.query(&Scope::new(), classes, 1);
         self.ctes.pop();
         let sql = format!("WITH {name} (x0, x1) AS ({}) {}", inner.sql, query.sql);
@@ -467,19 +467,5 @@ impl Writer<'_> {
         let value = self.outputs(&own, &[class]).join(", ");
         let total = Self::all_columns(&own);
         format!("(SELECT {value} FROM {from}{filter} ORDER BY {total} LIMIT 1)")
-    }
-}
-
-/// What a name in WITH can be read as.
-fn view_of(name: String, columns: Vec<Column>) -> Table {
-    Table {
-        name,
-        columns,
-        key: Vec::new(),
-        by: None,
-        is_view: true,
-        is_replicated: false,
-        next_id: 0,
-        refers_to: None,
     }
 }

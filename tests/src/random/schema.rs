@@ -235,6 +235,20 @@ pub struct Table {
 }
 
 impl Table {
+    /// What is read only: a view, or what a name in WITH stands for.
+    pub fn view(name: String, columns: Vec<Column>) -> Self {
+        Self {
+            name,
+            columns,
+            key: Vec::new(),
+            by: None,
+            is_view: true,
+            is_replicated: false,
+            next_id: 0,
+            refers_to: None,
+        }
+    }
+
     /// The columns that a statement may write.
     pub fn written(&self) -> Vec<Column> {
         self.columns.iter().filter(|column| !column.is_generated).cloned().collect()
@@ -502,15 +516,6 @@ impl Schema {
         self.say(format!("CREATE VIEW {name} AS {sql}"), "");
         let columns =
             columns.into_iter().map(|column| Column { may_be_null: true, ..column }).collect();
-        self.relations.push(Table {
-            name,
-            columns,
-            key: Vec::new(),
-            by: None,
-            is_view: true,
-            is_replicated: false,
-            next_id: 0,
-            refers_to: None,
-        });
+        self.relations.push(Table::view(name, columns));
     }
 }

@@ -5,18 +5,14 @@
 //! alike there is `differential.rs`'s business.
 
 use anyhow::{Context as _, Result, ensure};
-use tutti_gateway::{Config, DefaultDistribution};
 use tutti_tests::agreement::{Others, disagreements_where};
 use tutti_tests::client::{Client, Flight, Request, text_arguments};
-use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::gateway::TestCluster;
 use tutti_tests::servers;
 
 /// A cluster whose tables are home unless they say otherwise.
 fn start(nodes: u16) -> Result<TestCluster> {
-    let servers = servers::start(nodes)?;
-    let default_distribution = DefaultDistribution::Home;
-    let config = Config { default_distribution, ..config(&servers, String::new()) };
-    TestCluster::start_configured(servers, config)
+    TestCluster::start_at_home(servers::start(nodes)?)
 }
 
 /// Every statement must succeed.

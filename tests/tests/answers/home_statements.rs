@@ -4,10 +4,9 @@
 //! Owns: the comparison, line by line. The statements are `tests/home/statements.sql`.
 
 use anyhow::{Result, ensure};
-use tutti_gateway::{Config, DefaultDistribution};
 use tutti_tests::answer::{Answer, Outcome};
 use tutti_tests::client::Client;
-use tutti_tests::gateway::{TestCluster, config};
+use tutti_tests::gateway::TestCluster;
 use tutti_tests::servers;
 
 const STATEMENTS: &str = include_str!("../../home/statements.sql");
@@ -51,10 +50,7 @@ fn shown(answer: &Answer) -> String {
 #[test]
 fn every_statement_on_home_tables_is_answered_as_one_postgresql_does() -> Result<()> {
     let alone = servers::start(1)?;
-    let servers = servers::start(3)?;
-    let default_distribution = DefaultDistribution::Home;
-    let config = Config { default_distribution, ..config(&servers, String::new()) };
-    let mut cluster = TestCluster::start_configured(servers, config)?;
+    let mut cluster = TestCluster::start_at_home(servers::start(3)?)?;
     let mut one = Client::connect(&servers::endpoint(&alone, 0))?;
     let mut many = Client::connect(&cluster.endpoint())?;
     for (table, placement) in [("spread", "HASH (id)"), ("copied", "REPLICATED")] {

@@ -3,12 +3,10 @@
 //! Owns: that they are all there and in their order, that a transaction goes on with other statements meanwhile, and that
 //! nothing is left behind whatever ends it. That each answer is PostgreSQL's is in `differential/cursors.sql`.
 
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result, ensure};
 use tutti_gateway::{Config, DefaultDistribution, Switches};
 use tutti_tests::client::{Client, Flight, Request};
+use tutti_tests::conversation;
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 
@@ -46,35 +44,20 @@ fn ensure_gone(client: &mut Client) -> Result<()> {
     client.value("SELECT count(*) FROM pg_class").map(drop)
 }
 
-/// How many temporary tables there are on the nodes that hold rows.
-fn tables(cluster: &TestCluster) -> Result<u64> {
-    // Those of a transaction that is open are seen by nobody else, but it is in one, and that was the last it was told.
-    const COUNT: &str = "SELECT count(*) FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
-         AND (query LIKE '%tutti\\_spool%' OR query LIKE '%tutti\\_rows\\_%' OR query LIKE 'DECLARE c%' OR query LIKE 'FETCH %c')";
-    let counts = cluster.nodes().into_iter().map(|node| {
-        let count = Client::connect(&node)?.value(COUNT)?;
-        Ok(count.parse::<u64>()?)
-    });
-    counts.sum()
-}
-
-fn ensure_nothing_is_left(cluster: &TestCluster) -> Result<()> {
-    let begun = Instant::now();
-    while tables(cluster)? != 0 {
-        ensure!(begun.elapsed() < Duration::from_secs(20), "temporary tables are left behind");
-        sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
+/// Backends that have temporary tables with rows. (Those of a transaction that is open are seen by nobody else, but the
+/// backend is in one, and that was the last it was told.)
+const HOLDS_ROWS: &str = "query LIKE '%tutti\\_spool%' OR query LIKE '%tutti\\_rows\\_%' OR query LIKE 'DECLARE c%' \
+     OR query LIKE 'FETCH %c'";
 
 const ROWS: u32 = 15_000;
 
 /// About 15 MB.
 fn fill(client: &mut Client) -> Result<()> {
-    run(
-        client,
-        &["CREATE TABLE wide (k int PRIMARY KEY, g int, pad text) DISTRIBUTE BY HASH (k)"],
-    )?;
+    fill_placed(client, "DISTRIBUTE BY HASH (k)")
+}
+
+fn fill_placed(client: &mut Client, placement: &str) -> Result<()> {
+    run(client, &[&format!("CREATE TABLE wide (k int PRIMARY KEY, g int, pad text) {placement}")])?;
     let pad = "x\"\\\\t,()".repeat(120);
     let data: String = (0..ROWS).map(|k| format!("{k}\t{}\t{pad}{k}\n", k % 701)).collect();
     let copied = client.simple("COPY wide FROM STDIN", data.as_bytes())?;
@@ -142,7 +125,7 @@ fn portals_hand_out_far_more_than_is_kept() -> Result<()> {
             sum.is_in_order = true;
             assert_eq!(sum, expected, "{sql}");
             run(&mut client, &around[1..])?;
-            ensure_nothing_is_left(&cluster)?;
+            cluster.ensure_no_backend_where(HOLDS_ROWS)?;
         }
     }
     // What a row cannot be computed of ends the statement.
@@ -150,7 +133,7 @@ fn portals_hand_out_far_more_than_is_kept() -> Result<()> {
     let request = Request { sql: wrong, row_limit: 400, ..Request::default() };
     let answer = client.extended(&request, Flight::TwoFlights, b"")?;
     ensure!(answer.error().is_some_and(|error| error.sqlstate() == "22012"), "{answer}");
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(HOLDS_ROWS)
 }
 
 /// Fetches so many rows at a time until there are no more; between these, `between`.
@@ -182,12 +165,12 @@ fn cursors_give_far_more_than_is_kept() -> Result<()> {
         let rows = fetch_all(&mut client, &between)?;
         assert_eq!(Sum::of(&rows)?, expected, "{level}");
         run(&mut client, &["ROLLBACK"])?;
-        ensure_nothing_is_left(&cluster)?;
+        cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     }
     run(&mut client, &["BEGIN", &format!("DECLARE c CURSOR FOR {query}"), "FETCH 5 FROM c"])?;
     run(&mut client, &["UPDATE wide SET g = g + 0 WHERE k < 50", "COMMIT"])?;
     ensure_gone(&mut client)?;
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     // All directions, and binary rows by the extended protocol.
     run(&mut client, &["BEGIN", &format!("DECLARE c SCROLL CURSOR FOR {query}")])?;
     let last = client.query("FETCH LAST FROM c")?;
@@ -205,8 +188,44 @@ fn cursors_give_far_more_than_is_kept() -> Result<()> {
         &mut client,
         &["CLOSE c", &format!("DECLARE c CURSOR FOR {query}"), "FETCH c", "CLOSE ALL"],
     )?;
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     run(&mut client, &["COMMIT"])
+}
+
+/// Drivers ask by messages what a cursor's columns are, and may take its rows by them too.
+#[test]
+fn cursors_are_portals_of_the_protocol() -> Result<()> {
+    let alone = servers::start(1)?;
+    let cluster = start()?;
+    let endpoints = [servers::endpoint(&alone, 0), cluster.endpoint()];
+    for (endpoint, placement) in endpoints.iter().zip(["", "DISTRIBUTE BY HASH (k)"]) {
+        fill_placed(&mut Client::connect(endpoint)?, placement)?;
+    }
+    let query = "CURSOR WITH HOLD FOR SELECT k, pad FROM wide ORDER BY k";
+    let rows = "D P c\nS\n--\nE c|3\nE c|2\nD P c\nS\n--\nQ FETCH c\n--\nQ SET TimeZone = 'UTC'\n--\n\
+        P |SELECT $1::int\nB ||4\nE c|1\nE |0\nE c|1\nS\n--\nQ MOVE 14989 IN c\n--\nE c|2\nE c|0\nE c|0\nS\n--\n";
+    let ends = [
+        "C P c\nS\n--\nD P c\nS\n--\nQ ROLLBACK",
+        "Q SELECT 1 / 0\n--\nD P c\nS\n--\nE c|1\nS\n--\nC P c\nS\n--\nQ ROLLBACK\n--\nE c|1\nS",
+        "Q COMMIT\n--\nD P c\nE c|1\nS\n--\nQ FETCH c\n--\nQ CLOSE c\n--\nE c|1\nS",
+        "C P c\nE c|1\nS\n--\nQ ROLLBACK",
+    ];
+    for (query, end) in ["BINARY ", ""].iter().flat_map(|binary| {
+        let scrolls =
+            [format!("DECLARE c {binary}{query}"), format!("DECLARE c {binary}SCROLL {query}")];
+        let held = scrolls.clone().map(|declare| format!("Q {declare}\n--\nQ BEGIN"));
+        let within = scrolls.map(|declare| format!("Q BEGIN\n--\nQ {declare}"));
+        let brief = within.clone().map(|declare| declare.replace(" WITH HOLD", ""));
+        let all: Vec<_> = held.into_iter().chain(within).chain(brief).collect();
+        all.into_iter().flat_map(|declare| ends.map(|end| (declare.clone(), end)))
+    }) {
+        let text = format!("{query}\n--\n{rows}{end}");
+        let [expected, found] = endpoints
+            .each_ref()
+            .map(|endpoint| conversation::hold(&mut Client::connect(endpoint)?, &text));
+        assert_eq!(found?, expected?, "{text}");
+    }
+    cluster.ensure_no_backend_where(HOLDS_ROWS)
 }
 
 #[test]
@@ -223,13 +242,13 @@ fn held_cursors_outlive_their_transaction() -> Result<()> {
         let rows = fetch_all(&mut client, &[change])?;
         assert_eq!(Sum::of(&rows)?, expected, "{around:?}");
         run(&mut client, &["CLOSE c"])?;
-        ensure_nothing_is_left(&cluster)?;
+        cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     }
     run(&mut client, &["BEGIN", &declare, change, "ROLLBACK"])?;
     ensure_gone(&mut client)?;
     run(&mut client, &["BEGIN", "SAVEPOINT s", &declare, "ROLLBACK TO s"])?;
     ensure_gone(&mut client)?;
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     // Its rows are computed by COMMIT, which fails with them.
     let wrong = "DECLARE c CURSOR WITH HOLD FOR SELECT 1 / (k - 14000), pad FROM wide ORDER BY k";
     run(&mut client, &["BEGIN", "UPDATE wide SET g = -7 WHERE k < 10", wrong])?;
@@ -241,7 +260,7 @@ fn held_cursors_outlive_their_transaction() -> Result<()> {
     run(&mut client, &["ROLLBACK"])?;
     run(&mut client, &[&declare, "FETCH c", "DISCARD ALL"])?;
     ensure_gone(&mut client)?;
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(HOLDS_ROWS)
 }
 
 #[test]
@@ -264,7 +283,7 @@ fn tables_are_filled_in_portions() -> Result<()> {
         let answer = client.simple(sql, b"")?;
         ensure!(answer.to_string().contains("SELECT 15000"), "{answer}");
         assert_eq!(of(&mut client, table)?, expected, "{sql}");
-        ensure_nothing_is_left(&cluster)?;
+        cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     }
     // From itself: what is there already is read before.
     let answer = client.simple("INSERT INTO three SELECT k + 20000, pad FROM three", b"")?;
@@ -287,7 +306,7 @@ fn tables_are_filled_in_portions() -> Result<()> {
         run(&mut client, &around[1..])?;
         assert_eq!(client.value("SELECT count(*) FROM three")?, "1");
     }
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(HOLDS_ROWS)
 }
 
 #[test]
@@ -298,22 +317,22 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
     // Its rows take long, and a time limit ends that.
     let slow = "DECLARE c CURSOR FOR SELECT a.k, a.pad FROM wide a, wide b WHERE a.pad < b.pad AND b.pad || 'z' < a.pad";
     run(&mut client, &["BEGIN", slow, "SAVEPOINT s", "SET LOCAL statement_timeout = 700"])?;
-    ensure!(0 < tables(&cluster)?, "the cursor is not where it is looked for");
+    ensure!(0 < cluster.backends_where(HOLDS_ROWS)?, "the cursor is not where it is looked for");
     assert_eq!(state(&mut client, "FETCH ALL FROM c")?, "57014");
     run(&mut client, &["ROLLBACK TO s"])?;
     assert_eq!(state(&mut client, "FETCH 1 FROM c")?, "55000");
     run(&mut client, &["ROLLBACK TO s"])?;
     assert_eq!(client.value("SELECT count(*) FROM wide")?, ROWS.to_string());
     run(&mut client, &["COMMIT"])?;
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     let slow = "DECLARE c CURSOR FOR SELECT k, pad FROM wide ORDER BY k";
     // A client that is gone.
     for declare in [slow, "DECLARE c CURSOR WITH HOLD FOR SELECT k, pad FROM wide ORDER BY k"] {
         let mut lost = Client::connect(&cluster.endpoint())?;
         run(&mut lost, &["BEGIN", declare, "FETCH 3 FROM c"])?;
-        ensure!(0 < tables(&cluster)?);
+        ensure!(0 < cluster.backends_where(HOLDS_ROWS)?);
         drop(lost);
-        ensure_nothing_is_left(&cluster)?;
+        cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     }
     // The rows of a portal that nobody asks for any more.
     let mut lost = Client::connect(&cluster.endpoint())?;
@@ -326,9 +345,9 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
     put_flush(&mut out);
     lost.send_bytes(&out)?;
     while lost.receive().context("two rows")?.tag() != b's' {}
-    ensure!(0 < tables(&cluster)?, "the portal is not where it is looked for");
+    ensure!(0 < cluster.backends_where(HOLDS_ROWS)?, "the portal is not where it is looked for");
     drop(lost);
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(HOLDS_ROWS)
 }
 
 /// Rows of all sizes: each portion ends within one, and what is left of it has another size each time.
@@ -365,7 +384,7 @@ fn rows_of_all_sizes_wait_in_their_order() -> Result<()> {
     );
     client.query("COMMIT")?;
     drop(client);
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     cluster.stop_gateway()
 }
 
@@ -384,7 +403,7 @@ fn settings_follow_to_cursors_of_any_role() -> Result<()> {
             "DECLARE c CURSOR FOR SELECT timestamptz '2026-01-01 00:00+00', k, pad FROM wide ORDER BY k",
         ],
     )?;
-    ensure!(0 < tables(&cluster)?, "the rows are in the gateway");
+    ensure!(0 < cluster.backends_where(HOLDS_ROWS)?, "the rows are in the gateway");
     for (zone, shown) in
         [("UTC", "2026-01-01 00:00:00+00"), ("Asia/Tokyo", "2026-01-01 09:00:00+09")]
     {
@@ -394,6 +413,6 @@ fn settings_follow_to_cursors_of_any_role() -> Result<()> {
     }
     run(&mut client, &["COMMIT"])?;
     drop(client);
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(HOLDS_ROWS)?;
     cluster.stop_gateway()
 }

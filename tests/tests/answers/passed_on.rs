@@ -3,7 +3,6 @@
 //! Owns: that they arrive as they are, that far more of them can be gathered than the gateway may keep, that blocks see
 //! what they have written and can still be committed on several nodes, and that nothing is left behind whatever ends it.
 
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -32,24 +31,8 @@ fn run(client: &mut Client, statements: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// How many connections on the nodes have had such tables.
-fn receivers(cluster: &TestCluster) -> Result<u64> {
-    const COUNT: &str = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%tutti\\_rows\\_%' AND pid <> pg_backend_pid()";
-    let counts = cluster.nodes().into_iter().map(|node| {
-        let count = Client::connect(&node)?.value(COUNT)?;
-        Ok(count.parse::<u64>()?)
-    });
-    counts.sum()
-}
-
-fn ensure_nothing_is_left(cluster: &TestCluster) -> Result<()> {
-    let begun = Instant::now();
-    while receivers(cluster)? != 0 {
-        ensure!(begun.elapsed() < Duration::from_secs(20), "temporary tables are left behind");
-        sleep(Duration::from_millis(50));
-    }
-    Ok(())
-}
+/// Connections on the nodes that have had such tables.
+const RECEIVES: &str = "query LIKE '%tutti\\_rows\\_%'";
 
 const WIDE: [&str; 3] = [
     "CREATE TABLE wide (k int PRIMARY KEY, g int, pad text) DISTRIBUTE BY HASH (k)",
@@ -100,7 +83,7 @@ fn far_more_can_be_gathered_than_is_kept() -> Result<()> {
         ensure!(client.value(JOIN)? == expected, "{level}");
         run(&mut client, &["COMMIT"])?;
     }
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(RECEIVES)
 }
 
 #[test]
@@ -143,7 +126,7 @@ fn a_block_sees_what_it_has_written_and_commits_on_all_nodes() -> Result<()> {
         "SELECT count(a.m) || ' ' || count(*) FROM wide a FULL JOIN other b ON a.pad = b.pad";
     assert_eq!(client.value(with_mood)?, "0 46");
     run(&mut client, &["ROLLBACK"])?;
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(RECEIVES)
 }
 
 /// What is inserted from such a query goes on in portions: all of it, or nothing.
@@ -180,7 +163,7 @@ fn inserts_take_portions() -> Result<()> {
     let none = format!("INSERT INTO target {query} WHERE a.pad = b.pad || b.k");
     let answer = client.simple(&none, b"")?;
     ensure!(answer.error().is_none() && answer.to_string().contains("INSERT 0 0"), "{answer}");
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(RECEIVES)
 }
 
 /// Values of every kind, under settings that would change them.
@@ -230,7 +213,7 @@ fn rows_arrive_as_they_are() -> Result<()> {
     let request = Request { sql: star, ..Request::default() };
     let answer = client.extended(&request, Flight::TwoFlights, b"")?;
     ensure!(answer.error().is_none() && answer.texts().len() == 4, "{answer}");
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(RECEIVES)
 }
 
 #[test]
@@ -245,7 +228,7 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
     let state = answer.error().map(|error| error.sqlstate().to_owned());
     ensure!(state.as_deref() == Some("57014"), "{answer}");
     run(&mut client, &["RESET statement_timeout"])?;
-    ensure_nothing_is_left(&cluster)?;
+    cluster.ensure_no_backend_where(RECEIVES)?;
     let wrong = "SELECT sum(1 / (a.k - b.k)) FROM wide a FULL JOIN other b ON a.pad = b.pad";
     for around in [["", ""], ["BEGIN", "ROLLBACK"]] {
         run(&mut client, &around[..1])?;
@@ -253,7 +236,7 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
         let state = answer.error().map(|error| error.sqlstate().to_owned());
         ensure!(state.as_deref() == Some("22012"), "{answer}");
         run(&mut client, &around[1..])?;
-        ensure_nothing_is_left(&cluster)?;
+        cluster.ensure_no_backend_where(RECEIVES)?;
     }
     // A client that is gone.
     let mut lost = Client::connect(&cluster.endpoint())?;
@@ -264,7 +247,7 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
     bytes.push(0);
     lost.send_bytes(&bytes)?;
     let begun = Instant::now();
-    while receivers(&cluster)? == 0 {
+    while cluster.backends_where(RECEIVES)? == 0 {
         ensure!(begun.elapsed() < Duration::from_secs(20), "no temporary tables were made");
     }
     // Somebody ends it.
@@ -276,5 +259,5 @@ fn whatever_ends_it_leaves_nothing_behind() -> Result<()> {
         }
     };
     ensure!(told == b'E', "the statement was not cancelled");
-    ensure_nothing_is_left(&cluster)
+    cluster.ensure_no_backend_where(RECEIVES)
 }

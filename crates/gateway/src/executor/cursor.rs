@@ -6,16 +6,17 @@
 
 use std::collections::BTreeSet;
 
+use tutti_link::Link;
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, DataPlan, Gather, NodeChoice, Plan, Planned, RunOn};
 use tutti_sql::statement::first_word;
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frontend::{Target, put_describe, put_parse, put_sync};
+use tutti_wire::frontend::{Target, put_describe, put_execute, put_parse, put_sync};
 
 use super::describe::{Columns, read_description};
 use super::gather::Filled;
 use super::receiver::{Receiver, Reception};
-use super::relay::{Filter, relay};
+use super::relay::{Filter, Relayed, relay};
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done};
@@ -236,8 +237,36 @@ impl Executor<'_> {
         if !["fetch", "move"].iter().any(|it| word.eq_ignore_ascii_case(it)) {
             return Err(not_updatable(name));
         }
-        self.set_beside(name).await?;
         let complete = self.tells_at_once(call);
+        let filter = Filter::rows(call, complete);
+        let answer = self.ask_beside(name, filter, |link| call.put(link, text)).await?;
+        Ok(if complete { Done::Told } else { Done::Tag(answer.tag) })
+    }
+
+    /// Passes on what a cursor on a connection of its own answers an Execute of its portal with: SQL's cursors are portals.
+    /// `row_limit`: as in the message.
+    pub(crate) async fn execute_beside(
+        &mut self,
+        name: &str,
+        row_limit: i32,
+    ) -> Result<(), Failure> {
+        let filter = Filter { describe: false, rows: true, complete: true, extended: true };
+        let put = |link: &mut Link| {
+            let out = link.connection().outgoing();
+            put_execute(out, name, row_limit);
+            put_sync(out);
+        };
+        self.ask_beside(name, filter, put).await.map(drop)
+    }
+
+    /// Passes on what such a cursor's connection answers to what `put` asks.
+    async fn ask_beside(
+        &mut self,
+        name: &str,
+        filter: Filter,
+        put: impl FnOnce(&mut Link),
+    ) -> Result<Relayed, Failure> {
+        self.set_beside(name).await?;
         let activity = self.tx.activity.clone();
         let Some(beside) = self.tx.beside(name) else { return Err(cannot_run(name)) };
         let Some(link) = beside.link.as_mut() else { return Err(cannot_run(name)) };
@@ -247,15 +276,14 @@ impl Executor<'_> {
             link.note_heard();
             return Err(overtaken().into());
         }
-        call.put(link, text);
+        put(link);
         link.connection().flush().await?;
-        let answer = relay(self.client, link, Filter::rows(call, complete)).await;
+        let answer = relay(self.client, link, filter).await;
         if answer.is_err() && !beside.is_held {
             // Its transaction has failed, in which nothing can be undone.
             beside.link = None;
         }
-        let answer = answer?;
-        Ok(if complete { Done::Told } else { Done::Tag(answer.tag) })
+        answer
     }
 
     /// What a client has set since applies to what such a cursor gives from now on.
@@ -288,18 +316,23 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The columns of a FETCH from such a cursor.
+    /// The columns of such a cursor, as a Describe of its portal says them; `fetch`: those of this FETCH from it.
     pub(crate) async fn describe_beside(
         &mut self,
         name: &str,
-        text: &str,
+        fetch: Option<&str>,
     ) -> Result<Columns, Failure> {
         let Some(link) = self.tx.beside(name).and_then(|beside| beside.link.as_mut()) else {
             return Err(cannot_run(name));
         };
         let out = link.connection().outgoing();
-        put_parse(out, "", text, &[]);
-        put_describe(out, Target::Statement, "");
+        match fetch {
+            Some(text) => {
+                put_parse(out, "", text, &[]);
+                put_describe(out, Target::Statement, "");
+            }
+            None => put_describe(out, Target::Portal, name),
+        }
         put_sync(out);
         link.connection().flush().await?;
         Ok(read_description(self.client, link).await?.1)

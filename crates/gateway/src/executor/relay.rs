@@ -246,7 +246,8 @@ async fn relay_one(
         match frame.tag() {
             b'D' | b'd' | b'c' if filter.rows && refused.0.is_none() => forward(client, &frame),
             b'T' if filter.describe => link.put_description(client.out(), &frame)?,
-            b'H' if filter.rows => forward(client, &frame),
+            // A portal has more rows than were asked for.
+            b'H' | b's' if filter.rows => forward(client, &frame),
             b'C' => {
                 answer.tag = decode_command_complete(&frame)?;
                 if filter.complete {

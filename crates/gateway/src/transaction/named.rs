@@ -169,6 +169,8 @@ pub enum Portal {
     Finished(Arc<PendingPortal>),
     /// Nothing to do: the statement is empty.
     Empty,
+    /// An SQL cursor on a connection of its own. (It is among the cursors, not among the portals.)
+    Beside,
 }
 
 /// What a client has not asked for yet of a portal's answer.
@@ -207,7 +209,9 @@ impl Portal {
     pub(crate) fn node(&self) -> Option<NodeId> {
         match self {
             Self::Node { node, .. } => Some(*node),
-            Self::Plan(_) | Self::Rows { .. } | Self::Finished(_) | Self::Empty => None,
+            Self::Plan(_) | Self::Rows { .. } | Self::Finished(_) | Self::Empty | Self::Beside => {
+                None
+            }
         }
     }
 

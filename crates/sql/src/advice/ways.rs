@@ -9,7 +9,7 @@ use pg_query::NodeEnum;
 
 use crate::catalog::{Catalog, NameScope};
 use crate::plan::{Access, DataPlan, InsertSource, Plan, Planned, RunOn};
-use crate::planner::{Context, plan};
+use crate::planner::{Context, plan, written};
 use crate::statement::Statement;
 use crate::walk;
 
@@ -101,6 +101,45 @@ impl Way {
     }
 }
 
+/// A statement, and what it names.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    /// Its place among those asked.
+    pub(super) asked: usize,
+    statement: Statement,
+    /// Tables, without their schemas.
+    names: BTreeSet<String>,
+}
+
+impl Parsed {
+    pub(super) fn of(asked: usize, statement: Statement) -> Self {
+        let mut names = BTreeSet::new();
+        add_names(&statement.tree, &mut names);
+        Self { asked, statement, names }
+    }
+
+    pub(super) fn names_one_of(&self, names: &BTreeSet<&str>) -> bool {
+        names.iter().any(|name| self.names.contains(*name))
+    }
+
+    fn judge(&self, context: &Context<'_>) -> Way {
+        plan(&self.statement, context).map_or(Way::Refused, |planned| Way::of(&planned))
+    }
+}
+
+fn add_names(tree: &NodeEnum, names: &mut BTreeSet<String>) {
+    let read = match tree {
+        NodeEnum::RangeVar(range) => Some(range),
+        _ => None,
+    };
+    names.extend(read.into_iter().chain(written(tree)).map(|range| range.relname.clone()));
+    walk::read::children(tree, &mut |child| {
+        if let Some(child) = &child.node {
+            add_names(child, names);
+        }
+    });
+}
+
 /// How each statement would be run, in their order.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
@@ -108,62 +147,27 @@ pub(super) struct Judged {
 }
 
 impl Judged {
-    pub(super) fn of(
-        statements: &[(usize, Statement)],
-        catalog: &Catalog,
-        scope: &NameScope,
-    ) -> Self {
+    pub(super) fn of(statements: &[Parsed], catalog: &Catalog, scope: &NameScope) -> Self {
         let context = Context::new(catalog, scope);
-        let ways = statements.iter().map(|(_, statement)| judge(statement, &context)).collect();
-        Self { ways }
+        Self { ways: statements.iter().map(|statement| statement.judge(&context)).collect() }
     }
 
+    /// The same, where only statements that name one of these tables are planned anew.
     pub(super) fn again_where(
         &self,
         names: &BTreeSet<&str>,
-        statements: &[(usize, Statement)],
+        statements: &[Parsed],
         catalog: &Catalog,
         scope: &NameScope,
     ) -> Self {
         let context = Context::new(catalog, scope);
-        let ways =
-            self.ways.iter().zip(statements).map(|(way, (_, statement))| {
-                match names_one_of(&statement.tree, names) {
-                    true => judge(statement, &context),
-                    false => *way,
-                }
-            });
+        let ways = self.ways.iter().zip(statements).map(|(way, statement)| {
+            if statement.names_one_of(names) { statement.judge(&context) } else { *way }
+        });
         Self { ways: ways.collect() }
     }
 
     pub(super) fn ways(&self) -> &[Way] {
         &self.ways
     }
-}
-
-fn judge(statement: &Statement, context: &Context<'_>) -> Way {
-    plan(statement, context).map_or(Way::Refused, |planned| Way::of(&planned))
-}
-
-fn names_one_of(tree: &NodeEnum, names: &BTreeSet<&str>) -> bool {
-    let mut found = match tree {
-        NodeEnum::RangeVar(range) => names.contains(range.relname.as_str()),
-        NodeEnum::InsertStmt(of) => {
-            of.relation.as_ref().is_some_and(|range| names.contains(range.relname.as_str()))
-        }
-        NodeEnum::UpdateStmt(of) => {
-            of.relation.as_ref().is_some_and(|range| names.contains(range.relname.as_str()))
-        }
-        NodeEnum::DeleteStmt(of) => {
-            of.relation.as_ref().is_some_and(|range| names.contains(range.relname.as_str()))
-        }
-        NodeEnum::MergeStmt(of) => {
-            of.relation.as_ref().is_some_and(|range| names.contains(range.relname.as_str()))
-        }
-        _ => false,
-    };
-    walk::read::children(tree, &mut |child| {
-        found = found || child.node.as_ref().is_some_and(|child| names_one_of(child, names));
-    });
-    found
 }

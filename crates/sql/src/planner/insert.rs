@@ -33,7 +33,6 @@ use crate::plan::{Access, DataPlan, Insert, InsertSource, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use inserting::{Inserting, on_conflict, on_every_node};
-use target::Target;
 
 /// Plans an INSERT.
 pub(super) fn plan_insert(
@@ -198,13 +197,7 @@ fn plan_rows(
     else {
         return Err(Refusal::postgres("42601", "syntax error at end of input"));
     };
-    let inserting = Inserting {
-        insert,
-        relation,
-        target: Target::of(insert, relation, context)?,
-        evaluation: Evaluation::of(relation, context),
-        context,
-    };
+    let inserting = Inserting::of(insert, relation, context)?;
     if insert.with_clause.is_none()
         && let Some(plan) = values::plan(select, text, &inserting)?
     {
@@ -232,13 +225,7 @@ pub fn plan_filling(statement: &Statement, context: &Context<'_>) -> Result<Opti
     else {
         return Ok(None);
     };
-    let inserting = Inserting {
-        insert,
-        relation,
-        target: Target::of(insert, relation, context)?,
-        evaluation: Evaluation::of(relation, context),
-        context,
-    };
+    let inserting = Inserting::of(insert, relation, context)?;
     let planned = source::plan(select, &inserting)?;
     let Plan::Data(DataPlan::Insert(Insert { source: InsertSource::Select { plan, .. }, .. })) =
         &planned.plan

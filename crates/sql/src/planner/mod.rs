@@ -90,6 +90,7 @@ pub use dispatch::{plan, plan_by_itself};
 pub use explain::{explain_lines, unique_line};
 pub use gather::is_read_alike;
 pub use insert::plan_filling;
+pub(crate) use syntax::written;
 pub use unseen::{
     check_event_triggers, check_policies, fires_event_triggers, gathers, gathers_to_write,
     may_be_checked, refuse_analysis, refuse_moving, refuse_transit, refuse_types, runs_script,

@@ -63,7 +63,7 @@ pub(super) fn named_output<'n>(grouped: &Node, outputs: &'n [Node]) -> Option<&'
 }
 
 /// Whose rows an INSERT, UPDATE, DELETE or MERGE changes; `None`: it is another statement.
-pub(super) fn written(tree: &NodeEnum) -> Option<&RangeVar> {
+pub(crate) fn written(tree: &NodeEnum) -> Option<&RangeVar> {
     match tree {
         NodeEnum::InsertStmt(insert) => insert.relation.as_ref(),
         NodeEnum::UpdateStmt(update) => update.relation.as_ref(),

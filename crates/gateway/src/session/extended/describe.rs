@@ -85,6 +85,15 @@ impl Session {
                 self.respond(Undo::Nothing, |out| put_bare(out, b'n'));
                 return Ok(());
             }
+            Portal::Beside => {
+                if self.tx.transaction.failed {
+                    return Err(transaction_failed());
+                }
+                self.quiet_pipeline().await?;
+                let columns = self.executor().describe_beside(name, None).await?;
+                self.respond(Undo::Nothing, |out| put_columns(out, columns.as_deref()));
+                return Ok(());
+            }
             Portal::Plan(pending) | Portal::Rows { pending, .. } | Portal::Finished(pending) => {
                 pending
             }
@@ -179,7 +188,7 @@ impl Session {
                 if self.tx.is_beside(cursor) =>
             {
                 self.quiet_pipeline().await?;
-                Ok(Some(self.executor().describe_beside(cursor, text).await?))
+                Ok(Some(self.executor().describe_beside(cursor, Some(text)).await?))
             }
             plan if is_answered_here(plan) => Ok(local_columns(plan)),
             _ => Ok(None),

@@ -13,7 +13,6 @@ use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
     Access, DataPlan, Explain, Plan, PreparedCommand, SchemaPlan, SessionPlan, Setting,
 };
-use tutti_sql::planner;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{self, put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -43,14 +42,23 @@ impl Session {
                 if let Some(bound) = &bound {
                     self.go_on_with(bound, runs, access)?;
                 } else if self.is_running_cursor(name) {
-                    let concerns = self.tx.cursors.get(name).and_then(|it| it.concerns.clone());
-                    self.tx.join_concerns(concerns.as_ref(), access);
+                    self.join_cursor(name, access);
                 }
                 if self.tx.transaction.failed {
                     return Err(transaction_failed());
                 }
                 self.keep_portal(node, name, bound.as_deref(), runs).await?;
                 self.execute_on_node(name, row_limit, node, access, copies).await
+            }
+            Portal::Beside => {
+                if self.is_running_cursor(name) {
+                    self.join_cursor(name, Access::Read);
+                }
+                if self.tx.transaction.failed {
+                    return Err(transaction_failed());
+                }
+                self.quiet_pipeline().await?;
+                self.executor().execute_beside(name, row_limit).await
             }
             Portal::Empty => {
                 self.respond(Undo::Nothing, |out| put_bare(out, b'I'));
@@ -64,6 +72,12 @@ impl Session {
             }
             Portal::Finished(pending) => self.execute_again(name, &pending).await,
         }
+    }
+
+    /// Before rows of an SQL cursor are asked for: changes see what its query depends on.
+    fn join_cursor(&mut self, name: &str, access: Access) {
+        let concerns = self.tx.cursors.get(name).and_then(|it| it.concerns.clone());
+        self.tx.join_concerns(concerns.as_ref(), access);
     }
 
     /// Before a portal on a node is executed that the session has bound.
@@ -201,10 +215,7 @@ impl Session {
             // what this has read, or begins a block, in which a query has then been run.
             self.executor().need_transaction();
         }
-        // What brings no rows together is the same for one snapshot and for several. It is not planned again: whoever plans
-        // may be overtaken by any change, and here nothing can be run again.
-        let depends = planner::gathers(&planned.plan) || planner::gathers_to_write(&planned.plan);
-        let planned = match depends && self.tx.has_snapshot_per_part() && !planned.in_moments {
+        let planned = match self.tx.has_snapshot_per_part() && !planned.in_moments {
             // It was bound before it was known that it would be part of a transaction.
             true => match self.tx.plan(parsed) {
                 Ok(planned) => &planned.clone(),

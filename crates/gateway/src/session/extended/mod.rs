@@ -240,11 +240,10 @@ impl Session {
             Some(_) if self.tx.transaction.unseen.is_some() => {
                 Err(crate::executor::unseen::cursor_of_unseen_code())
             }
-            Some(cursor) if cursor.beside.is_some() => Err(Failure::unsupported(
-                format!("executing cursor \"{name}\" by a message of the protocol"),
-                "Its rows are many, and come from several nodes: it is on a connection of its own.",
-                "Use FETCH.",
-            )),
+            Some(cursor) if cursor.beside.is_some() => {
+                self.tx.refuse_declared_otherwise(cursor)?;
+                Ok(Portal::Beside)
+            }
             Some(cursor) => {
                 let (node, access) = (cursor.node, Access::Write);
                 self.tx.refuse_declared_otherwise(cursor)?;

@@ -20,6 +20,7 @@ use crate::planner::defaults::Evaluation;
 use crate::planner::replicas;
 use crate::planner::sql_text::parse_expression;
 use crate::planner::syntax::is_star_output;
+use crate::refusal::Refusal;
 
 /// What all steps of planning one INSERT share.
 pub(super) struct Inserting<'a> {
@@ -30,7 +31,18 @@ pub(super) struct Inserting<'a> {
     pub(super) context: &'a Context<'a>,
 }
 
-impl Inserting<'_> {
+impl<'a> Inserting<'a> {
+    /// Into this table.
+    pub(super) fn of(
+        insert: &'a InsertStmt,
+        relation: &'a Arc<Relation>,
+        context: &'a Context<'a>,
+    ) -> Result<Self, Refusal> {
+        let target = Target::of(insert, relation, context)?;
+        let evaluation = Evaluation::of(relation, context);
+        Ok(Self { insert, relation, target, evaluation, context })
+    }
+
     /// The table's placement.
     pub(super) fn placement(&self) -> &Placement {
         &self.relation.placement
