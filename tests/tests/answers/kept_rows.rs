@@ -201,9 +201,9 @@ fn cursors_are_portals_of_the_protocol() -> Result<()> {
     for (endpoint, placement) in endpoints.iter().zip(["", "DISTRIBUTE BY HASH (k)"]) {
         fill_placed(&mut Client::connect(endpoint)?, placement)?;
     }
-    let query = "CURSOR WITH HOLD FOR SELECT k, pad FROM wide ORDER BY k";
-    let rows = "D P c\nS\n--\nE c|3\nE c|2\nD P c\nS\n--\nQ FETCH c\n--\nQ SET TimeZone = 'UTC'\n--\n\
-        P |SELECT $1::int\nB ||4\nE c|1\nE |0\nE c|1\nS\n--\nQ MOVE 14989 IN c\n--\nE c|2\nE c|0\nE c|0\nS\n--\n";
+    let query = "CURSOR WITH HOLD FOR SELECT k, right(pad, 9) FROM wide ORDER BY k";
+    let rows = "D P c\nS\n--\nE c|3\nE c|2\nD P c\nS\n--\nQ FETCH c\n--\nQ SET TimeZone = 'UTC'\n--\nE c|1\nS\n--\n\
+        P |SELECT $1::int\nB ||4\nE c|1\nE |0\nE c|1\nS\n--\nQ MOVE 14988 IN c\n--\nE c|2\nE c|0\nE c|0\nS\n--\n";
     let ends = [
         "C P c\nS\n--\nD P c\nS\n--\nQ ROLLBACK",
         "Q SELECT 1 / 0\n--\nD P c\nS\n--\nE c|1\nS\n--\nC P c\nS\n--\nQ ROLLBACK\n--\nE c|1\nS",
@@ -220,9 +220,12 @@ fn cursors_are_portals_of_the_protocol() -> Result<()> {
         all.into_iter().flat_map(|declare| ends.map(|end| (declare.clone(), end)))
     }) {
         let text = format!("{query}\n--\n{rows}{end}");
-        let [expected, found] = endpoints
-            .each_ref()
-            .map(|endpoint| conversation::hold(&mut Client::connect(endpoint)?, &text));
+        let [expected, found] = endpoints.each_ref().map(|endpoint| {
+            let mut said = conversation::hold(&mut Client::connect(endpoint)?, &text)?;
+            // When it is told that an error has undone a setting is another matter.
+            said.retain(|line| !line.starts_with("ParameterStatus"));
+            anyhow::Ok(said)
+        });
         assert_eq!(found?, expected?, "{text}");
     }
     cluster.ensure_no_backend_where(HOLDS_ROWS)
