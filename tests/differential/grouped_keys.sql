@@ -52,6 +52,14 @@ SELECT o.id, o.region AS r, o.status, string_agg(o.status, ',' ORDER BY o.status
 SELECT o.id, o.region AS r, count(DISTINCT o.status), GROUPING(o.region) FROM orders o GROUP BY o.id, CUBE (r) ORDER BY 1, 2;
 SELECT o.id, o.id, o.status FROM orders o GROUP BY DISTINCT ROLLUP (o.id, o.region), (o.id) ORDER BY 1;
 SELECT o.id, o.region FROM orders o GROUP BY DISTINCT ROLLUP ((o.id, o.region), o.status), (o.id) ORDER BY 1, 2;
+-- What all sets have decides what may stand beside them.
+SELECT o.id, o.status, count(*) FROM orders o GROUP BY GROUPING SETS ((o.id)) ORDER BY 1;
+SELECT o.id, o.status, o.region, count(*) FROM orders o GROUP BY GROUPING SETS ((o.id), (o.id, o.region)) ORDER BY 1, 3, 4;
+SELECT o.id, o.status FROM orders o GROUP BY GROUPING SETS ((1, o.region), GROUPING SETS ((o.id), (o.region, o.id))) HAVING count(*) > 0 ORDER BY 1, 2;
+SELECT o.id, o.status FROM orders o WHERE false GROUP BY GROUPING SETS ((o.id)) ORDER BY 1;
+SELECT o.id, o.status FROM orders o GROUP BY GROUPING SETS ((o.id), ());
+SELECT o.id, o.status FROM orders o GROUP BY GROUPING SETS ((o.id), (o.region));
+SELECT o.id, o.status FROM orders o GROUP BY GROUPING SETS ((o.id), ROLLUP (o.id));
 SET tutti.draw = 1;
 SELECT o.id, o.region, o.status, count(*) FROM orders o GROUP BY ROLLUP (o.id, o.region), (o.id) ORDER BY 1, 2;
 SET tutti.draw = 2;

@@ -80,4 +80,6 @@ ROLLBACK;
 UPDATE kept SET note = 'early' WHERE tstzrange('now', NULL) @> (at - interval '1 day');
 -- refused in apart: each node would read it as its own time
 SELECT count(*) FROM kept WHERE age('now', at) > interval '1 day';
+-- refused in apart: a cast by another name
+UPDATE kept SET at = timestamptz(text 'now');
 SELECT count(*) FROM kept WHERE note || 'now' = 'nownow' OR note LIKE 'today%' OR lower('Tomorrow') = note;

@@ -64,6 +64,8 @@ struct Node {
     id: NodeId,
     /// What `state` says, to be read without the lock.
     open: AtomicBool,
+    /// See [`Availability::note_late`].
+    late: AtomicBool,
     generation: AtomicU64,
     state: Mutex<State>,
     changed: Notify,
@@ -135,6 +137,7 @@ impl Availability {
         let node = |id| Node {
             id,
             open: AtomicBool::new(false),
+            late: AtomicBool::new(false),
             generation: AtomicU64::new(0),
             state: Mutex::new(State {
                 away: true,
@@ -264,6 +267,22 @@ impl Availability {
             node.suspected.notify_one();
         }
         node.wait(Instant::now() + patience, is_known).await
+    }
+
+    /// It has kept others waiting who did nothing but wait for its answer: from now on it is asked whether it answers at
+    /// all before anybody waits for it where others wait for them.
+    pub fn note_late(&self, node: NodeId) {
+        self.node(node).late.store(true, Ordering::Relaxed);
+    }
+
+    /// It has answered.
+    pub fn note_prompt(&self, node: NodeId) {
+        self.node(node).late.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it was late and has not answered since.
+    pub fn is_late(&self, node: NodeId) -> bool {
+        self.node(node).late.load(Ordering::Relaxed)
     }
 
     /// Waits until a connection has found a run of the node's server that its watch does not know.

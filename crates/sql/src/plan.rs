@@ -275,6 +275,8 @@ pub struct Move {
     pub delete: Template,
     /// Gap 0: the rows for the node.
     pub insert: Template,
+    /// RETURNING is present: `update` and `insert` return rows, in whichever order.
+    pub returns: bool,
 }
 
 /// Which columns of a table each row of an INSERT must receive beyond what the client wrote.

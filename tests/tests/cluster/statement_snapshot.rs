@@ -174,6 +174,61 @@ fn a_node_that_hangs_ends_the_statement_and_no_commit_waits_for_it() -> Result<(
     Ok(())
 }
 
+/// Also where the node is the first, which is asked for the timeouts of whoever waits, and however often others ask for
+/// what it has.
+#[test]
+fn who_needs_no_node_that_hangs_goes_on_beside_those_who_do() -> Result<()> {
+    const HANGS: Duration = Duration::from_secs(8);
+    const SETTLED: Duration = Duration::from_secs(4);
+    let cluster = TestCluster::start(3)?;
+    let endpoint = cluster.endpoint();
+    make_tables(&endpoint)?;
+    for (hung, alive) in [(0, 1), (2, 1)] {
+        let id = Client::connect(&cluster.nodes()[alive])?.value("SELECT min(id) FROM account")?;
+        let write = format!("UPDATE account SET balance = balance WHERE id = {id}");
+        let mut writer = Client::connect(&endpoint)?;
+        let mut readers = Vec::new();
+        for _ in 0..3 {
+            let mut client = Client::connect(&endpoint)?;
+            ensure!(client.value("SELECT sum(balance) FROM account")? == SUM.to_string());
+            readers.push(client);
+        }
+        writer.query(&write)?;
+        let paused = Paused::backends_of(&cluster.nodes()[hung])?;
+        let begun = Instant::now();
+        let readers: Vec<_> = readers
+            .into_iter()
+            .map(|mut client| {
+                std::thread::spawn(move || {
+                    // It is told that there is no snapshot, asks again, and may lose its session.
+                    while begun.elapsed() < HANGS
+                        && client.simple("SELECT sum(balance) FROM account", b"").is_ok()
+                    {
+                    }
+                })
+            })
+            .collect();
+        let (mut settled, mut longest) = (0, Duration::ZERO);
+        while begun.elapsed() < HANGS {
+            let since = begun.elapsed();
+            writer.query(&write)?;
+            longest = longest.max(begun.elapsed() - since);
+            settled += usize::from(SETTLED < since && begun.elapsed() < HANGS);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(paused);
+        println!("node {} hung: the longest write took {longest:?}", hung + 1);
+        ensure!(0 < settled, "while node {} hung, no write went through", hung + 1);
+        readers.into_iter().for_each(|reader| reader.join().expect("it does not panic"));
+        let sum = (0..100).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            Client::connect(&endpoint).ok()?.value("SELECT sum(balance) FROM account").ok()
+        });
+        ensure!(sum == Some(SUM.to_string()), "{sum:?}");
+    }
+    Ok(())
+}
+
 /// A reader that waits for a table's lock, and is run again after a deadlock, waits outside of the room: the lock's holder
 /// has to commit.
 #[test]

@@ -1,4 +1,4 @@
-//! INSERTs that go to several nodes or need values first, and rows that move because their key does.
+//! INSERTs that go to several nodes or need values first.
 //!
 //! Owns: distributing rows over nodes, and putting RETURNING rows back into the source's order.
 //! Never: evaluates an expression: a node does.
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
 use tutti_sql::hash::{Bucket, KeyType};
-use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Move, Pin, Template, ValuesRow};
+use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Pin, Template, ValuesRow};
 use tutti_wire::frame::{frame_len, take_frame};
 
-use super::array_literal::{ArrayText, composite, split_composite};
+use super::array_literal::{ArrayText, composite};
 use super::fan_out::{Answers, SnapshotNeed};
-use super::filled::{Times, fill_template};
+use super::filled::fill_template;
 use super::relay::{Filter, relay};
 use super::source_rows::SourceRows;
 use super::tag_total::TagTotal;
@@ -54,7 +54,13 @@ impl Executor<'_> {
                 let deal = Deal { relation: &insert.relation, columns, key: *key };
                 let inserted = async {
                     let rows = match described {
-                        Ok(()) => self.source_rows(plan, query, insert, call).await,
+                        Ok(()) => {
+                            // Temporary tables may be written.
+                            if insert.relation.placement != Placement::Home {
+                                self.refuse_if_read_only("INSERT")?;
+                            }
+                            self.source_rows(plan, query, insert, call).await
+                        }
                         Err(error) => Err(error),
                     };
                     match self.finish_accounting(rows).await? {
@@ -324,173 +330,10 @@ impl Executor<'_> {
         let index = usize::try_from(self.tx.registry.deal_row()).unwrap_or(0) % nodes.len();
         nodes[index]
     }
-
-    /// UPDATE that may change distribution keys: the nodes lock the rows and compute their new values;
-    /// then each row is updated in place, or deleted and inserted where it belongs.
-    pub(super) async fn move_rows(&mut self, of: &Move, call: &Call) -> Result<Done, Failure> {
-        let relation = &of.relation;
-        let objection = self.objection_to_moves(relation).await?;
-        self.need_transaction();
-        let mut staying: BTreeMap<NodeId, Places> = BTreeMap::new();
-        let mut leaving: BTreeMap<NodeId, Places> = BTreeMap::new();
-        let mut coming: BTreeMap<NodeId, ArrayText> = BTreeMap::new();
-        let mut changed = 0;
-        let nodes = self.tx.catalog.nodes.clone();
-        let texts: Vec<_> = nodes.iter().map(|node| (*node, of.select.as_str())).collect();
-        let found = self.internal_rows_of_each(&texts, Access::Write, call).await?;
-        for (node, rows) in nodes.into_iter().zip(found) {
-            for row in rows {
-                let unreadable = || Failure::error("XX000", "a node returned an unreadable row");
-                let text = |column: usize| {
-                    let value = row.get(column).and_then(Option::as_ref).ok_or_else(unreadable)?;
-                    std::str::from_utf8(value).map_err(not_utf8)
-                };
-                let (place, table, becomes) = (text(0)?, text(1)?, text(2)?);
-                let fields = split_composite(becomes).ok_or_else(unreadable)?;
-                let key = match &relation.placement {
-                    Placement::Hash { key, .. } => fields.get(*key).cloned().flatten(),
-                    _ => None,
-                };
-                let target = self.node_of_row(relation, key.as_deref()).await?;
-                changed += 1;
-                if target == node {
-                    let places = staying.entry(node).or_default();
-                    places.push(place, table);
-                    places.rows.push_composite(becomes);
-                } else {
-                    leaving.entry(node).or_default().push(place, table);
-                    coming.entry(target).or_default().push_composite(becomes);
-                }
-            }
-        }
-        if let Some(objection) = objection.filter(|_| !leaving.is_empty()) {
-            return Err(objection);
-        }
-        if !leaving.is_empty() {
-            self.tx.note_moved(relation);
-        }
-        let mut steps = Vec::new();
-        let bytes_max = self.travelling_bytes_max();
-        let step = |node, template, rows| -> Result<_, Failure> {
-            let text = fill_template(template, &Call::Simple, &Times::new());
-            Ok((node, text, Call::Simple.carrying(Rows::Everywhere(rows), bytes_max)?))
-        };
-        for (node, places) in leaving {
-            steps.push(step(node, &of.delete, places.into_parameters(false))?);
-        }
-        for (node, places) in staying {
-            steps.push(step(node, &of.update, places.into_parameters(true))?);
-        }
-        for (node, rows) in coming {
-            steps.push(step(node, &of.insert, vec![rows.into_bytes()])?);
-        }
-        for (node, text, call) in steps {
-            self.internal_rows(node, Access::Write, &text, &call).await?;
-        }
-        Ok(Done::Tag(format!("UPDATE {changed}")))
-    }
-
-    /// Why no row may leave its node: deleting and inserting it would run the actions of foreign keys
-    /// that point to it, would fire no UPDATE triggers, and needs other privileges than an UPDATE,
-    /// under other policies.
-    ///
-    /// Errors: the key may not be updated at all.
-    async fn objection_to_moves(
-        &mut self,
-        relation: &Relation,
-    ) -> Result<Option<Failure>, Failure> {
-        let Relation { oid, name, .. } = relation;
-        let key = match &relation.placement {
-            Placement::Hash { key, .. } => relation.columns[*key].name.as_str(),
-            _ => "",
-        };
-        let sql = format!(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint \
-                            WHERE contype OPERATOR(pg_catalog.=) 'f' AND confrelid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid), \
-             pg_catalog.has_column_privilege({oid}::pg_catalog.oid, {}, 'UPDATE'), \
-             pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
-                AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \
-             pg_catalog.row_security_active({oid}::pg_catalog.oid), \
-             EXISTS (SELECT FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c \
-                     ON c.oid OPERATOR(pg_catalog.=) i.inhparent WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid AND c.relkind OPERATOR(pg_catalog.=) 'r')",
-            quote_literal(key)
-        );
-        let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
-        let is = |column: usize| {
-            let value = rows.first().and_then(|row| row.get(column)).cloned().flatten();
-            value.as_deref() == Some(b"t".as_slice())
-        };
-        let refuse = |detail: &str, hint: &str| {
-            let message = format!("changing the distribution key of \"{name}\" is not supported");
-            Ok(Some(Failure::unsupported(message, detail, hint)))
-        };
-        if !is(1) {
-            return Err(Failure::error("42501", format!("permission denied for table {name}")));
-        }
-        if relation.has_triggers {
-            return refuse(
-                "Rows that move to another node are taken out and put in again: triggers for UPDATE \
-                 would not fire.",
-                "Delete the rows and insert them with their new key, in one transaction.",
-            );
-        }
-        if is(0) {
-            return refuse(
-                "Foreign keys point to the table, and its rows would leave their node.",
-                "Insert a new row, repoint the references, then delete the old one.",
-            );
-        }
-        if is(4) {
-            return refuse(
-                "Other tables inherit from it: their rows would become rows of this one.",
-                "Delete the rows and insert them with their new key, in one transaction.",
-            );
-        }
-        if !is(2) {
-            return refuse(
-                "Rows that move to another node are deleted and inserted, and the role has no right \
-                 to do that.",
-                "GRANT INSERT, DELETE on the table, or let its owner change the key.",
-            );
-        }
-        if is(3) {
-            return refuse(
-                "Rows that move to another node are deleted and inserted, and row security has other \
-                 policies for that than for UPDATE.",
-                "Delete the rows and insert them with their new key, in one transaction.",
-            );
-        }
-        Ok(None)
-    }
 }
 
-fn not_utf8(_: std::str::Utf8Error) -> Failure {
+pub(super) fn not_utf8(_: std::str::Utf8Error) -> Failure {
     Failure::error("22021", "invalid byte sequence for encoding \"UTF8\"")
-}
-
-/// Rows of a node, by where they are.
-#[derive(Default)]
-struct Places {
-    places: ArrayText,
-    tables: ArrayText,
-    rows: ArrayText,
-}
-
-impl Places {
-    fn push(&mut self, place: &str, table: &str) {
-        self.places.push_composite(place);
-        self.tables.push_composite(table);
-    }
-
-    /// With the rows' new values, if they stay.
-    fn into_parameters(self, with_rows: bool) -> Vec<Bytes> {
-        let rows = with_rows.then_some(self.rows);
-        [Some(self.places), Some(self.tables), rows]
-            .into_iter()
-            .flatten()
-            .map(ArrayText::into_bytes)
-            .collect()
-    }
 }
 
 /// How rows of a source become rows of a table.

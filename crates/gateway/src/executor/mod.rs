@@ -28,6 +28,7 @@ mod global_unique;
 mod insert;
 pub(crate) mod lag;
 mod lending;
+mod moves;
 mod own_functions;
 mod plan_document;
 mod plan_tree;
@@ -49,9 +50,11 @@ use tutti_cluster::catalog;
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
-    Access, DataPlan, DdlNodes, NodeChoice, Plan, Planned, RowsWrite, SchemaPlan, TableLock, Unseen,
+    Access, DataPlan, DdlNodes, NodeChoice, Plan, Planned, RowsWrite, RunOn, SchemaPlan, TableLock,
+    Unseen,
 };
 use tutti_sql::planner::{self, OneNode};
+use tutti_sql::statement::first_word;
 use tutti_wire::frame::Frame;
 use tutti_wire::sqlstate;
 
@@ -256,10 +259,19 @@ impl Executor<'_> {
                 self.write_replicas(locks, rows, text, call).await
             }
             DataPlan::Rows(rows) => self.write_by_row(rows, text, call).await,
-            DataPlan::Gather(gather) => self.gather(gather, call).await,
+            DataPlan::Gather(gather) => {
+                let word = first_word(text).to_ascii_uppercase();
+                // A temporary table may be written, and is on one node.
+                if !matches!(gather.run_on, RunOn::One(_))
+                    && ["UPDATE", "DELETE", "MERGE"].contains(&word.as_str())
+                {
+                    self.refuse_if_read_only(&word)?;
+                }
+                self.gather(gather, call).await
+            }
             DataPlan::Insert(insert) => self.insert(insert, text, call).await,
             DataPlan::Move(of) => {
-                let moved = self.move_rows(of, call).await;
+                let moved = self.move_rows(of, text, call).await;
                 moved.map_err(Failure::without_position)
             }
             DataPlan::CopyFrom(copy) => self.copy_from(copy, call).await,
@@ -439,6 +451,19 @@ impl Executor<'_> {
         }
         awaited.end()?;
         Ok(Done::Tag(total.tag()))
+    }
+
+    /// Before rows are read that a statement is to change others by.
+    ///
+    /// Errors: 25006, as PostgreSQL has it before it computes anything.
+    pub(super) fn refuse_if_read_only(&self, command: &str) -> Result<(), Failure> {
+        match self.tx.transaction.is_read_only() {
+            true => {
+                let message = format!("cannot execute {command} in a read-only transaction");
+                Err(Failure::error("25006", message))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Takes locks on node 1 for the transaction.

@@ -22,6 +22,8 @@ use crate::client::failure::Failure;
 
 /// A node that has not taken its snapshot within this is no longer waited for.
 const SNAPSHOT_PATIENCE: Duration = Duration::from_secs(2);
+/// And after this nobody else comes into the room who would wait for it there.
+const PROMPT: Duration = Duration::from_millis(200);
 
 impl TransactionContext {
     /// A read of several nodes outside any transaction gets a snapshot of all of them, as a
@@ -115,6 +117,11 @@ impl TransactionContext {
             if self.must_outlive(*node) {
                 self.links.at(node).be_in_none().await?;
             }
+            let availability = &self.registry.cluster.availability;
+            if availability.is_late(*node) {
+                self.links.at(node).query("").await?;
+                availability.note_prompt(*node);
+            }
         }
         Ok(nodes)
     }
@@ -126,20 +133,14 @@ impl TransactionContext {
         let own = self.transaction.own_snapshot.as_mut();
         let Some(visit) = own.and_then(|own| own.visit.take()) else { return Ok(()) };
         let mut waiting: Vec<_> = self.transaction.nodes.keys().copied().collect();
-        let all_have = async {
-            while let Some(node) = waiting.last() {
-                if let Some(link) = self.links.get_mut(node) {
-                    // Reading the statement's answer finds the same.
-                    _ = link.await_silent().await;
-                }
-                waiting.pop();
-            }
-        };
-        let in_time = tokio::time::timeout(SNAPSHOT_PATIENCE, all_have).await;
+        let mut in_time = self.await_snapshots(&mut waiting, PROMPT).await;
+        if !in_time {
+            let availability = &self.registry.cluster.availability;
+            waiting.iter().for_each(|node| availability.note_late(*node));
+            in_time = self.await_snapshots(&mut waiting, SNAPSHOT_PATIENCE - PROMPT).await;
+        }
         drop(visit);
-        let Some(late) = waiting.last().copied().filter(|_| in_time.is_err()) else {
-            return Ok(());
-        };
+        let Some(late) = waiting.last().copied().filter(|_| !in_time) else { return Ok(()) };
         for node in waiting {
             if let Some(link) = self.links.get_mut(&node)
                 && link.owes_silent()
@@ -148,6 +149,21 @@ impl TransactionContext {
             }
         }
         Err(not_in_snapshot(late))
+    }
+
+    /// Waits until these have taken their snapshots; those that have are taken away. False: not all have in time.
+    async fn await_snapshots(&mut self, waiting: &mut Vec<NodeId>, patience: Duration) -> bool {
+        let all_have = async {
+            while let Some(node) = waiting.last() {
+                if let Some(link) = self.links.get_mut(node) {
+                    // Reading the statement's answer finds the same.
+                    _ = link.await_silent().await;
+                }
+                self.registry.cluster.availability.note_prompt(*node);
+                waiting.pop();
+            }
+        };
+        tokio::time::timeout(patience, all_have).await.is_ok()
     }
 
     /// Whether it is there.

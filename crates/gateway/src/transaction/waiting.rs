@@ -182,7 +182,27 @@ impl TransactionContext {
             () = &mut cancelled => return Err(canceled(sqlstate::QUERY_CANCELED, "user request")),
             () = sleep_until(begun + GLANCE) => (),
         }
-        let Timeouts { statement, lock } = self.timeouts_of_wait().await?;
+        // Node 1 may have no part in this, and not answer: what is awaited is not missed for it.
+        let is_asked_apart = self.transaction.nodes.is_empty() && !self.must_outlive(NodeId::HOME);
+        let asked = tokio::select! {
+            biased;
+            done = &mut awaited, if is_asked_apart => Err(Ok(done)),
+            () = &mut cancelled, if is_asked_apart => {
+                Err(Err(canceled(sqlstate::QUERY_CANCELED, "user request")))
+            }
+            timeouts = self.timeouts_of_wait() => Ok(timeouts?),
+        };
+        let Timeouts { statement, lock } = match asked {
+            Ok(timeouts) => timeouts,
+            Err(over) => {
+                // It owes an answer that nobody will read, or is not connected yet.
+                if self.links.get(&NodeId::HOME).is_some_and(|link| !link.is_quiet()) {
+                    self.links.remove(&NodeId::HOME);
+                    self.checked_out.remove(&NodeId::HOME);
+                }
+                return over;
+            }
+        };
         let too_long = |timeout: Option<Duration>| async move {
             match timeout {
                 Some(timeout) => sleep_until(begun + timeout).await,

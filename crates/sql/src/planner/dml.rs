@@ -1,28 +1,27 @@
 //! Plans of UPDATE, DELETE and MERGE.
 //!
-//! Owns: where rows are changed, rows that move because their key does, and what must be refused.
-//! Never: rewrites anything but the statement that moves rows (`gather.rs` does the rest).
+//! Owns: where rows are changed, and what must be refused.
+//! Never: rewrites anything (`gather.rs` and `moves.rs` do).
 //! Start reading at [`plan_modification`].
 
 mod merge;
 mod moment;
+mod moves;
 mod writes;
 
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, UpdateStmt};
+use pg_query::protobuf::UpdateStmt;
 
 use super::analysis::{Analysis, ItemId, Source, Value, Whereabouts};
 use super::carried::refuse_change;
 use super::context::Context;
-use super::defaults::Evaluation;
 use super::filters::value;
 use super::gather::Order;
 use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::modifying;
 use super::pins::{Facts, pin};
-use super::sql_text::deparse_expression;
 use super::syntax::{say_default, written};
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
@@ -30,11 +29,9 @@ use super::{
     gaps, gather, local_locks, replicas, scatter, time_gaps, unseen, views, written_defaults,
     written_views,
 };
-use crate::catalog::{Column, Placement, Relation, RelationKind, quote_identifier};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{
-    Access, DataPlan, Move, NodeChoice, Piece, Plan, Planned, RowsWrite, RunOn, Template,
-};
+use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned, RowsWrite, RunOn};
 use crate::refusal::Refusal;
 use writes::{
     around, at_pins, beside_collected, refuse_differing, refuse_home_function, refuse_home_relation,
@@ -247,7 +244,7 @@ fn on_distributed(
         KeyChange::None => spread(tree, relation, analysis, context),
         KeyChange::Moves => {
             let on_one_node = pins.is_some_and(|pins| pins.len() == 1);
-            move_rows(tree, relation, analysis, on_one_node, context)
+            moves::plan(tree, relation, analysis, on_one_node, context)
         }
     }
 }
@@ -362,135 +359,6 @@ fn keeps_key(
         (Some(assigned), Some([pinned])) => assigned == *pinned,
         _ => false,
     }
-}
-
-/// UPDATE that may change distribution keys of rows that are `on_one_node` or anywhere. Where a row
-/// belongs is known when its new values are: each node is asked for these first, with the rows locked.
-fn move_rows(
-    tree: &NodeEnum,
-    relation: &Arc<Relation>,
-    analysis: &Analysis<'_>,
-    on_one_node: bool,
-    context: &Context<'_>,
-) -> Result<Planned, Refusal> {
-    let NodeEnum::UpdateStmt(update) = tree else {
-        return Err(Refusal::postgres("XX000", "only UPDATE changes distribution keys"));
-    };
-    let refuse = |detail: &str| {
-        Refusal::unsupported(
-            format!("changing the distribution key of \"{}\" is not supported here", relation.name),
-            detail,
-            "Delete the rows and insert them with their new key, in one transaction.",
-        )
-    };
-    let returns = update.returning_clause.as_ref().is_some_and(|it| !it.exprs.is_empty());
-    if returns || !update.from_clause.is_empty() || update.with_clause.is_some() {
-        return Err(refuse("RETURNING, FROM and WITH cannot follow rows to another node."));
-    }
-    let target = analysis.target.unwrap_or_default();
-    let others = analysis.distributed().any(|(item, ..)| item != target);
-    if others || analysis.home_relation.is_some() || analysis.functions.home.is_some() {
-        return Err(refuse("The new values depend on other tables or on sequences."));
-    }
-    if scatter::unstable_subquery(analysis).is_some() || analysis.time_in_view.is_some() {
-        return Err(refuse("The new values depend on a subquery that may differ by node."));
-    }
-    if analysis.functions.reads_time && !on_one_node {
-        return Err(refuse("The rows are on several nodes, and each would take its own time."));
-    }
-    let mut values: Vec<String> = Vec::new();
-    let alias = update.relation.as_ref().map(|range| match &range.alias {
-        Some(alias) => quote_identifier(&alias.aliasname),
-        None => quote_identifier(&range.relname),
-    });
-    let alias = alias.unwrap_or_default();
-    for (index, column) in relation.columns.iter().enumerate() {
-        let assigned = update.target_list.iter().find_map(|node| match &node.node {
-            Some(NodeEnum::ResTarget(assignment)) if assignment.name == column.name => {
-                Some(assignment)
-            }
-            _ => None,
-        });
-        let value = match assigned {
-            None => format!("{alias}.{}", quote_identifier(&column.name)),
-            Some(assignment) => {
-                let plain = assignment.indirection.is_empty();
-                match assignment.val.as_deref() {
-                    Some(Node { node: Some(NodeEnum::SetToDefault(_)) }) => {
-                        Evaluation::of(relation, context).default_sql(index)?
-                    }
-                    Some(Node { node: Some(NodeEnum::MultiAssignRef(_)) }) | None => {
-                        return Err(refuse("Several columns are assigned from one row."));
-                    }
-                    Some(value) if plain => deparse_expression(value)?,
-                    Some(_) => return Err(refuse("A part of a column is assigned.")),
-                }
-            }
-        };
-        values.push(format!("({value})::{}", column.type_name));
-    }
-    let name = relation.sql_name();
-    let condition = match &update.where_clause {
-        Some(condition) => format!(" WHERE {}", deparse_expression(condition)?),
-        None => String::new(),
-    };
-    let are_written_alike =
-        relation.columns.iter().all(|column| gather::is_written_alike(column.type_oid));
-    let select = format!(
-        "SELECT {alias}.ctid, {alias}.tableoid::pg_catalog.int8, {} FROM {name} AS {alias}{condition} \
-         FOR NO KEY UPDATE OF {alias}",
-        gather::row_text(&values.join(", "), are_written_alike)
-    );
-    let columns: Vec<_> = relation
-        .columns
-        .iter()
-        .filter(|column| !column.generated)
-        .map(|column| quote_identifier(&column.name))
-        .collect();
-    let selected: Vec<_> = columns.iter().map(|column| format!("u.{column}")).collect();
-    let before = format!(
-        "INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE SELECT {} FROM ",
-        columns.join(", "),
-        selected.join(", ")
-    );
-    let rows = gaps::cut(&gather::rows_of_literal(relation, &gaps::gap(0)))?;
-    let insert = rows.wrap(&before, " AS u");
-    let is_assigned = |column: &&Column| {
-        update.target_list.iter().any(
-            |node| matches!(&node.node, Some(NodeEnum::ResTarget(of)) if of.name == column.name),
-        )
-    };
-    let assigned = relation.columns.iter().filter(|column| !column.generated).filter(is_assigned);
-    let assigned = assigned.map(|column| quote_identifier(&column.name));
-    let assigned: Vec<_> = assigned.map(|column| format!("{column} = u.{column}")).collect();
-    let of_places = |head: String, rows: Vec<Piece>| {
-        let mut pieces = vec![Piece::Sql(format!("{head} ROWS FROM (pg_catalog.unnest("))];
-        pieces.extend([
-            Piece::Rows(0),
-            Piece::Sql("::pg_catalog.tid[]), pg_catalog.unnest(".to_owned()),
-            Piece::Rows(1),
-            Piece::Sql("::pg_catalog.int8[])".to_owned()),
-        ]);
-        pieces.extend(rows);
-        // These names are the columns' that come first.
-        pieces.push(Piece::Sql(
-            ") AS u (tutti_place, tutti_table) \
-             WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place \
-             AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table"
-                .to_owned(),
-        ));
-        Template(pieces)
-    };
-    let update = of_places(
-        format!("UPDATE {name} AS tutti_target SET {} FROM", assigned.join(", ")),
-        gaps::cut(&format!(", {}", gather::rows_of_literal(relation, &gaps::gap(2))))?.0,
-    );
-    let delete = of_places(format!("DELETE FROM {name} AS tutti_target USING"), Vec::new());
-    let of = Move { relation: relation.clone(), select, update, delete, insert };
-    Ok(Planned::new(
-        DataPlan::Move(Box::new(of)),
-        "its distribution key changes, so rows may belong to another node",
-    ))
 }
 
 #[cfg(test)]

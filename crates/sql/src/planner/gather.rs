@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Alias, ColumnRef, Node, RangeVar, SelectStmt, String as PgString};
+use pg_query::protobuf::{
+    Alias, ColumnRef, GroupingSetKind, Node, RangeVar, SelectStmt, String as PgString,
+};
 
 use super::analysis::{Analysis, BroughtItem, ColumnUse, ItemId, NOWHERE, Whereabouts};
 use super::context::Context;
@@ -735,14 +737,10 @@ impl Rewriter<'_, '_> {
         }
         let mut locations = Vec::new();
         select.from_clause.iter().for_each(|node| from_locations(node, &mut locations));
-        let entries: Vec<_> = select
+        let in_all: BTreeSet<_> = select
             .group_clause
             .iter()
-            .filter_map(|entry| match &entry.node {
-                Some(NodeEnum::ColumnRef(reference)) => Some(reference.location),
-                _ => None,
-            })
-            .filter(|location| *location != NOWHERE)
+            .flat_map(|entry| self.columns_in_all(entry, &select.target_list))
             .collect();
         // A column that is in a set is NULL where another set leaves it out, whatever it depends on.
         let mut in_sets = Vec::new();
@@ -759,13 +757,7 @@ impl Rewriter<'_, '_> {
                 let level = self.analysis.queries.iter().find(|query| query.items.contains(&item));
                 let Some(level) = level else { continue };
                 let grouped = |column: usize| match level.has_grouping_sets {
-                    // What is outside of the sets is in all of them.
-                    true => entries.iter().any(|location| {
-                        let is_it = |of: &ColumnUse| {
-                            (of.location, of.item, of.column) == (*location, item, Some(column))
-                        };
-                        self.analysis.uses.iter().any(is_it)
-                    }),
+                    true => in_all.contains(&(item, column)),
                     false => {
                         let by =
                             |of: &super::analysis::ColumnId| of.item == item && of.column == column;
@@ -821,6 +813,29 @@ fn may_stand_whole(table: &Table<'_>, item: ItemId, of: &Analysis<'_>) -> bool {
 }
 
 impl Rewriter<'_, '_> {
+    /// Columns by which every set groups: what is outside of the sets is in all of them.
+    fn columns_in_all(&self, entry: &Node, outputs: &[Node]) -> BTreeSet<(ItemId, usize)> {
+        let of_all = |parts: &[Node]| -> Vec<_> {
+            parts.iter().map(|part| self.columns_in_all(part, outputs)).collect()
+        };
+        match &entry.node {
+            Some(NodeEnum::GroupingSet(set)) if set.kind() == GroupingSetKind::GroupingSetSets => {
+                let sets = of_all(&set.content).into_iter();
+                sets.reduce(|one, other| &one & &other).unwrap_or_default()
+            }
+            // ROLLUP and CUBE have the empty set, too.
+            Some(NodeEnum::GroupingSet(_)) => BTreeSet::new(),
+            Some(NodeEnum::RowExpr(row)) => of_all(&row.args).into_iter().flatten().collect(),
+            _ => {
+                let mut locations = Vec::new();
+                self.put_columns_of_set(entry, outputs, &mut locations);
+                let uses = self.analysis.uses.iter();
+                let here = uses.filter(|of| locations.contains(&of.location));
+                here.filter_map(|of| Some((of.item, of.column?))).collect()
+            }
+        }
+    }
+
     /// Where columns are mentioned that are entries of these sets by themselves.
     fn put_columns_of_set(&self, entry: &Node, outputs: &[Node], locations: &mut Vec<i32>) {
         match &entry.node {

@@ -94,7 +94,8 @@ const PAGE: [Section; 8] = [
             "INSERT INTO tickets (title) SELECT name FROM customers",
             "UPDATE customers SET name = t.title FROM tickets t WHERE t.id = customers.id + 1",
             "UPDATE customers SET name = random()::text",
-            "UPDATE customers SET id = id + 1000",
+            "UPDATE customers SET id = id + 1000 RETURNING *",
+            "UPDATE customers SET id = i.id FROM items i WHERE i.name = customers.name",
             "MERGE INTO customers c USING orders o ON c.id = o.customer_id WHEN MATCHED THEN UPDATE SET name = 'has orders'",
             "MERGE INTO customers c USING (VALUES (1, 'a'), (2, 'b')) v (id, name) ON c.id = v.id WHEN MATCHED THEN UPDATE SET name = v.name WHEN NOT MATCHED THEN INSERT VALUES (v.id, v.name)",
             "WITH gone AS (DELETE FROM lines WHERE number = 0 RETURNING *) INSERT INTO tickets (title) SELECT item FROM gone",
@@ -137,7 +138,7 @@ const PAGE: [Section; 8] = [
         says: "With SQLSTATE 0A000, what, why, and what to do instead. A refusal changes nothing.",
         statements: &[
             "INSERT INTO audited VALUES (1), (2), (3)",
-            "UPDATE customers SET id = id + 1 RETURNING *",
+            "UPDATE customers SET id = i.id FROM items i WHERE i.name = customers.name RETURNING i.id",
             "MERGE INTO customers c USING tickets t ON c.name = t.title WHEN NOT MATCHED THEN INSERT VALUES (t.id, t.title)",
             "WITH a AS (UPDATE customers SET name = 'x' RETURNING id) UPDATE customers SET name = 'y' WHERE id IN (SELECT id + 1 FROM a)",
             "SELECT ctid FROM orders ORDER BY total LIMIT 3",

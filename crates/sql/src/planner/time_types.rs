@@ -278,8 +278,13 @@ impl TimeTypes<'_, '_> {
                 let makes_records =
                     name.contains("_to_record") || name.contains("_populate_record");
                 let means = if makes_records { names_current_time } else { is_current_time };
+                // `timestamptz('now'::text)` is a cast.
+                let casts = built_in_types::is_time(name);
                 let mut arguments = call.args.iter().filter(|_| takes || makes_records);
-                arguments.find_map(|argument| said(argument, means))
+                arguments.find_map(|argument| {
+                    let computed = argument.node.as_ref().filter(|_| casts);
+                    said(argument, means).or_else(|| first_said(computed?))
+                })
             }
             NodeEnum::AExpr(of) if compares(of) => {
                 let sides = [of.lexpr.as_deref(), of.rexpr.as_deref()];

@@ -243,30 +243,30 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6 WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              SELECT "orders".ctid, "orders".tableoid::pg_catalog.int8, tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, ("orders"."placed")::pg_catalog.timestamptz)) FROM "public"."orders" AS "orders" WHERE customer_id = 5 FOR NO KEY UPDATE OF "orders"
-              UPDATE "public"."orders" AS tutti_target SET "customer_id" = u."customer_id" FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
-              DELETE FROM "public"."orders" AS tutti_target USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
-              INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders WHERE customer_id = 5 FOR NO KEY UPDATE OF orders
+              UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
     check(
         "UPDATE orders AS o SET customer_id = o.id, total = DEFAULT WHERE o.total > 3",
         expect![[r#"
             move rows of orders
-              SELECT "o".ctid, "o".tableoid::pg_catalog.int8, tutti.row_output(ROW(("o"."id")::pg_catalog.int4, (o.id)::pg_catalog.int4, (0)::pg_catalog.numeric, ("o"."placed")::pg_catalog.timestamptz)) FROM "public"."orders" AS "o" WHERE o.total > 3 FOR NO KEY UPDATE OF "o"
-              UPDATE "public"."orders" AS tutti_target SET "customer_id" = u."customer_id", "total" = u."total" FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
-              DELETE FROM "public"."orders" AS tutti_target USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
-              INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+              SELECT o.ctid, o.tableoid::bigint, tutti.row_output(ROW(o.id::int, o.id::int, 0::numeric, o.placed::timestamp with time zone)) FROM public.orders o WHERE o.total > 3 FOR NO KEY UPDATE OF o
+              UPDATE "public"."orders" AS "o" SET "customer_id" = tutti_rows.tutti_1, "total" = tutti_rows.tutti_2 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "o".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "o".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              DELETE FROM "public"."orders" AS "o" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "o".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "o".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "o" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
     check(
         "UPDATE orders SET customer_id = 6, placed = now() WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              SELECT "orders".ctid, "orders".tableoid::pg_catalog.int8, tutti.row_output(ROW(("orders"."id")::pg_catalog.int4, (6)::pg_catalog.int4, ("orders"."total")::pg_catalog.numeric, (now())::pg_catalog.timestamptz)) FROM "public"."orders" AS "orders" WHERE customer_id = 5 FOR NO KEY UPDATE OF "orders"
-              UPDATE "public"."orders" AS tutti_target SET "customer_id" = u."customer_id", "placed" = u."placed" FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
-              DELETE FROM "public"."orders" AS tutti_target USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS u (tutti_place, tutti_table) WHERE tutti_target.ctid OPERATOR(pg_catalog.=) u.tutti_place AND tutti_target.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) u.tutti_table
-              INSERT INTO "public"."orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, now()::timestamp with time zone)) FROM public.orders orders WHERE customer_id = 5 FOR NO KEY UPDATE OF orders
+              UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1, "placed" = tutti_rows.tutti_3 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
         "#]],
     );
     check(
@@ -280,18 +280,101 @@ fn moving_keys() {
     check(
         "UPDATE orders SET customer_id = 6 RETURNING id",
         expect![[r#"
-        0A000 changing the distribution key of "orders" is not supported here
-          RETURNING, FROM and WITH cannot follow rows to another node.
-          Delete the rows and insert them with their new key, in one transaction.
-    "#]],
+            move rows of orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders FOR NO KEY UPDATE OF orders
+              UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING orders.id
+              DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING orders.id
+        "#]],
     );
     check(
         "UPDATE orders SET customer_id = c.id FROM customers c",
         expect![[r#"
-        0A000 changing the distribution key of "orders" is not supported here
-          RETURNING, FROM and WITH cannot follow rows to another node.
-          Delete the rows and insert them with their new key, in one transaction.
-    "#]],
+            0A000 changing the distribution key of "orders" is not supported here
+              Each node computes the new values of its own rows, but customers is not joined to orders on both distribution keys.
+              Delete the rows and insert them with their new key, in one transaction.
+        "#]],
+    );
+    check(
+        "UPDATE orders o SET customer_id = 6 WHERE o.customer_id = 5 RETURNING *, o.id + total AS sum, o, orders.id",
+        expect![[r#"
+            move rows of orders
+              SELECT o.ctid, o.tableoid::bigint, tutti.row_output(ROW(o.id::int, 6::int, o.total::numeric, o.placed::timestamp with time zone)) FROM public.orders o WHERE o.customer_id = 5 FOR NO KEY UPDATE OF o
+              UPDATE "public"."orders" AS "o" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "o".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "o".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING o.*, o.id + o.total AS sum, o, orders.id
+              DELETE FROM "public"."orders" AS "o" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "o".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "o".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "o" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING o.*, o.id + o.total AS sum, o, orders.id
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = c.id + 1 FROM customers c WHERE c.id = customer_id RETURNING orders.*, total",
+        expect![[r#"
+            move rows of orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, (c.id + 1)::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders, customers c WHERE c.id = customer_id FOR NO KEY UPDATE OF orders
+              UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING orders.*, orders.total
+              DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING orders.*, orders.total
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = i.id FROM items i WHERE orders.id = i.id RETURNING public.orders.id",
+        expect![[r#"
+            move rows of orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, i.id::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders, items i WHERE orders.id = i.id FOR NO KEY UPDATE OF orders
+              UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING orders.id
+              DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING orders.id
+        "#]],
+    );
+    check(
+        "WITH w AS (SELECT max(id) AS id FROM items) UPDATE orders SET (customer_id, total) = (w.id, 3) FROM w",
+        expect![[r#"
+            move rows of orders
+              WITH w AS (SELECT max(id) AS id FROM items) SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, w.id::int, 3::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders, w FOR NO KEY UPDATE OF orders
+              UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1, "total" = tutti_rows.tutti_2 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
+              INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
+        "#]],
+    );
+    // Not of the new row.
+    check(
+        "UPDATE orders SET customer_id = i.id FROM items i WHERE orders.id = i.id RETURNING i.name",
+        expect![[r#"
+            0A000 changing the distribution key of "orders" is not supported here
+              RETURNING is computed of the new row alone, where it is then: not of FROM, of subqueries, nor of where the row is stored.
+              Delete the rows and insert them with their new key, in one transaction.
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = i.id FROM items i WHERE orders.id = i.id RETURNING *",
+        expect![[r#"
+            0A000 changing the distribution key of "orders" is not supported here
+              RETURNING is computed of the new row alone, where it is then: not of FROM, of subqueries, nor of where the row is stored.
+              Delete the rows and insert them with their new key, in one transaction.
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 6 RETURNING (SELECT max(id) FROM items)",
+        expect![[r#"
+            0A000 changing the distribution key of "orders" is not supported here
+              RETURNING is computed of the new row alone, where it is then: not of FROM, of subqueries, nor of where the row is stored.
+              Delete the rows and insert them with their new key, in one transaction.
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 6 RETURNING ctid",
+        expect![[r#"
+            0A000 changing the distribution key of "orders" is not supported here
+              RETURNING is computed of the new row alone, where it is then: not of FROM, of subqueries, nor of where the row is stored.
+              Delete the rows and insert them with their new key, in one transaction.
+        "#]],
+    );
+    check(
+        "UPDATE orders SET customer_id = 6, placed = 'now'",
+        expect![[r#"
+            0A000 changing the distribution key of "orders" is not supported here
+              The rows are on several nodes, and each would take its own time.
+              Delete the rows and insert them with their new key, in one transaction.
+        "#]],
     );
     check(
         "UPDATE orders SET (customer_id, total) = (SELECT 1, 2)",
