@@ -57,7 +57,8 @@ pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     check_materialized(&answer("materialized views", materialized))
 }
 
-fn qualified(schema: &str, name: &str) -> String {
+/// A table's name for people.
+pub(super) fn qualified(schema: &str, name: &str) -> String {
     if schema == "public" { name.to_owned() } else { format!("{schema}.{name}") }
 }
 
