@@ -38,7 +38,8 @@ pub use schema::{
     FilledView, GlobalIndex, IndexName, Lending, Unnamed,
 };
 pub use session::{
-    Placing, PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
+    Placing, PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes,
+    TuttiCall,
 };
 pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 pub use steps::{Step, Steps};

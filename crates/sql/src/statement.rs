@@ -196,8 +196,7 @@ fn statement(
 ) -> Result<Statement, Refusal> {
     // Offsets come from the grammar's tokens, which never split a character.
     let raw = text.get(start..end).unwrap_or(text);
-    let clause =
-        clauses.iter().find(|clause| (start..end.max(start + 1)).contains(&clause.start));
+    let clause = clauses.iter().find(|clause| (start..end.max(start + 1)).contains(&clause.start));
     let distribute_by = clause.map(|clause| clause.distribute_by.clone());
     let cascades = clause.is_some_and(|clause| clause.cascades);
     let mut piece = (0, raw.len());

@@ -136,7 +136,9 @@ pub async fn misfit(
 
 fn as_misfit(refusal: Refusal) -> Misfit {
     let why = match refusal.detail {
-        Some(detail) => format!("It {}: {detail}", refusal.message.replacen("cannot", "could not", 1)),
+        Some(detail) => {
+            format!("It {}: {detail}", refusal.message.replacen("cannot", "could not", 1))
+        }
         None => refusal.message,
     };
     Misfit { why, hint: refusal.hint.unwrap_or_default() }
@@ -207,7 +209,8 @@ pub async fn column_of_new(
     table: u32,
 ) -> Result<Option<Followed>, GatewayError> {
     let which = format!("f.conrelid OPERATOR(pg_catalog.=) {table}::pg_catalog.oid");
-    let ties = read(home, &ties_sql("k.attnum OPERATOR(pg_catalog.=) p.key_attnum", &which)).await?;
+    let ties =
+        read(home, &ties_sql("k.attnum OPERATOR(pg_catalog.=) p.key_attnum", &which)).await?;
     let mut refused = None;
     for tie in &ties {
         let Some(map) = tie.to_map else { continue };

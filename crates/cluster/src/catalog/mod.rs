@@ -33,8 +33,8 @@ pub use load::{load, reload, reload_own};
 pub use new_table::{Chosen, choose_placement};
 pub use oids::NodeOids;
 pub use placement::{
-    PlacementKind, Registration, RowsOf, lock_tables_sql, note_change, register,
-    table_rows_sql, unregister_dropped,
+    PlacementKind, Registration, RowsOf, lock_tables_sql, note_change, register, table_rows_sql,
+    unregister_dropped,
 };
 pub use publisher::Publisher;
 pub use redistribute::Redistribution;

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_cluster::catalog::changes::{self, RelationChanges};
+use tutti_cluster::catalog::colocation::Followed;
 use tutti_cluster::catalog::oids::with_own;
 use tutti_cluster::catalog::publisher::{AsOf, OwnChanges, OwnOids};
 use tutti_cluster::catalog::share::{Wanted, make_definitions};
-use tutti_cluster::catalog::colocation::Followed;
 use tutti_cluster::catalog::{self, Chosen, NodeOids, PlacementKind, Registration};
 use tutti_cluster::error::GatewayError;
 use tutti_link::Link;

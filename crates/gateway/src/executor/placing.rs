@@ -110,12 +110,15 @@ impl Executor<'_> {
                             Err(problem) => return Err(colocation::refusal(&tie, &problem).into()),
                         };
                         let name = tie.from_name.as_str();
-                        let problem = colocation::misfit(home, tie.from, name, &column, map).await?;
+                        let problem =
+                            colocation::misfit(home, tie.from, name, &column, map).await?;
                         if let Some(problem) = problem {
                             return Err(colocation::refusal(&tie, &problem).into());
                         }
                         match placement_in_catalog(&from) {
-                            PlacementKind::Hash { key, map: its, .. } if key == column && its == map => {
+                            PlacementKind::Hash { key, map: its, .. }
+                                if key == column && its == map =>
+                            {
                                 continue;
                             }
                             _ => DistributeBy::Hash(column),
@@ -141,7 +144,10 @@ impl Executor<'_> {
 fn by_which_column(tie: &Tie, all: &[Going]) -> Result<String, Misfit> {
     let Some(column) = &tie.column else {
         return Err(Misfit {
-            why: format!("The foreign key does not name the column by which \"{}\" is to be distributed.", tie.to_name),
+            why: format!(
+                "The foreign key does not name the column by which \"{}\" is to be distributed.",
+                tie.to_name
+            ),
             hint: "Let it name that column, too.".to_owned(),
         });
     };

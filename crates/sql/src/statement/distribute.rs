@@ -186,9 +186,9 @@ fn read_clause(
     let takes_others = matches!(distribute_by, DistributeBy::Hash(_) | DistributeBy::Home);
     let cascades = of == Of::AlterTable && takes_others && is(next, "cascade");
     let next = next + usize::from(cascades);
-    let ends = tokens.get(next).is_none_or(|token| {
-        token.text == ";" || (of == Of::CreateTable && token.is_word("as"))
-    });
+    let ends = tokens
+        .get(next)
+        .is_none_or(|token| token.text == ";" || (of == Of::CreateTable && token.is_word("as")));
     if !ends {
         return Err(wrong(next));
     }
