@@ -114,7 +114,7 @@ pub async fn misfit(
 ) -> Result<Option<Misfit>, GatewayError> {
     let key_type = match check_key(home, table, column).await {
         Ok(key_type) => key_type,
-        Err(GatewayError::Refused(refusal)) => return Ok(Some(as_misfit(refusal))),
+        Err(GatewayError::Refused(refusal)) => return Ok(Some(as_misfit(column, refusal))),
         Err(error) => return Err(error),
     };
     if map_of(key_type) != map {
@@ -134,14 +134,13 @@ pub async fn misfit(
     }))
 }
 
-fn as_misfit(refusal: Refusal) -> Misfit {
-    let why = match refusal.detail {
-        Some(detail) => {
-            format!("It {}: {detail}", refusal.message.replacen("cannot", "could not", 1))
-        }
-        None => refusal.message,
-    };
-    Misfit { why, hint: refusal.hint.unwrap_or_default() }
+/// What cannot be a key at all.
+fn as_misfit(column: &str, refusal: Refusal) -> Misfit {
+    let why = refusal.detail.unwrap_or(refusal.message);
+    Misfit {
+        why: format!("Its column \"{column}\" cannot be a distribution key. {why}"),
+        hint: refusal.hint.unwrap_or_default(),
+    }
 }
 
 /// A unique index or exclusion constraint that compares rows with different values of the column, in words.

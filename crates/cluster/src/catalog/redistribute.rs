@@ -248,6 +248,7 @@ impl Redistribution {
         let mut batches: BTreeMap<NodeId, Batch> = BTreeMap::new();
         for (source, _) in &sources {
             loop {
+                progress.heed()?;
                 let fetch = format!("FETCH {BATCH_ROWS} FROM {CURSOR}");
                 let rows = at(connections, *source).rows(&fetch).await?;
                 let answer = Answer { node: *source, what: "rows that move", rows: &rows };

@@ -251,7 +251,7 @@ impl Executor<'_> {
         self.verify_schema().await
     }
 
-    async fn plan_redistribution(
+    pub(super) async fn plan_redistribution(
         &mut self,
         relation: &Relation,
         wanted: &DistributeBy,

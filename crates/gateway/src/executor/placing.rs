@@ -86,6 +86,8 @@ impl Executor<'_> {
     async fn with_referring(&mut self, placing: &Placing) -> Result<Vec<Going>, Failure> {
         let relation = self.table_named(&placing.table).await?;
         let by = placing.distribute_by.clone();
+        // What is wrong with itself comes before what refers to it.
+        self.plan_redistribution(&relation, &by, Step::OfClient).await?;
         let mut all = vec![Going { relation, by, because: None }];
         let mut next = 0;
         while next < all.len() {

@@ -197,6 +197,7 @@ impl Registry {
     /// Cancels what a session does, wherever it waits.
     pub async fn cancel_session(&self, process_id: i32) {
         self.activities.cancel(process_id);
+        self.redistributions.cancel(process_id);
         self.cancel(&self.backends.of(process_id)).await;
     }
 

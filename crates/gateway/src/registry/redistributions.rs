@@ -1,6 +1,6 @@
 //! Which sessions are moving tables at the moment, for `tutti_progress()`.
 //!
-//! Owns: that what is listed ends with its statement, however that ends.
+//! Owns: that what is listed ends with its statement, however that ends, and that a cancel request reaches it.
 //! Never: says who may see it.
 
 use std::collections::BTreeMap;
@@ -60,6 +60,13 @@ impl Redistributions {
             seen: running.progress.seen(),
         });
         listed.collect()
+    }
+
+    /// What this session moves, if it does, is to end.
+    pub fn cancel(&self, process_id: i32) {
+        if let Some(running) = self.locked().get(&process_id) {
+            running.progress.cancel();
+        }
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, BTreeMap<i32, Running>> {

@@ -1,8 +1,11 @@
-//! How far tables are that are getting another placement, for other sessions to see.
+//! How far tables are that are getting another placement, for other sessions to see, and that it is to end.
 //!
 //! Owns: what is counted. Never: says who may see it, or when it has ended: whoever shares it does.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+
+use tutti_sql::refusal::Refusal;
 
 /// What is being done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -54,12 +57,28 @@ pub struct Seen {
 
 /// Written by the one session that moves the tables, a few times per table and once per batch of rows; read by whoever asks.
 #[derive(Debug, Default)]
-pub struct Progress(Mutex<Seen>);
+pub struct Progress {
+    seen: Mutex<Seen>,
+    cancelled: AtomicBool,
+}
 
 impl Progress {
     /// What there is to see now.
     pub fn seen(&self) -> Seen {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It is to end: a cancel request that comes between two statements finds nothing on any node.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Errors: 57014 if it is to end.
+    pub(super) fn heed(&self) -> Result<(), Refusal> {
+        match self.cancelled.load(Ordering::Acquire) {
+            true => Err(Refusal::postgres("57014", "canceling statement due to user request")),
+            false => Ok(()),
+        }
     }
 
     /// Something else is being done from now on.
@@ -100,7 +119,7 @@ impl Progress {
     }
 
     fn change(&self, change: impl FnOnce(&mut Seen)) {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -128,5 +147,13 @@ mod tests {
             ..Seen::default()
         };
         assert_eq!(progress.seen(), expected);
+    }
+
+    #[test]
+    fn what_is_cancelled_ends() {
+        let progress = Progress::default();
+        assert!(progress.heed().is_ok());
+        progress.cancel();
+        assert_eq!(progress.heed().map_err(|refusal| refusal.sqlstate), Err("57014"));
     }
 }
