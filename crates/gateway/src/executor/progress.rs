@@ -38,7 +38,7 @@ impl Executor<'_> {
             "SELECT pg_catalog.pg_has_role('pg_read_all_stats', 'USAGE')
     OR coalesce((SELECT pg_catalog.pg_has_role(r.oid, 'USAGE') FROM pg_catalog.pg_roles r
         WHERE r.rolname OPERATOR(pg_catalog.=) v.role), false),
-    (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => v.seconds))::pg_catalog.text
+    (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.make_interval(0, 0, 0, 0, 0, 0, v.seconds))::pg_catalog.text
 FROM (VALUES {}) AS v (role, seconds)",
             asked.collect::<Vec<_>>().join(", ")
         );

@@ -3,18 +3,24 @@
 //! Owns: what of the statement is refused before any table is looked at.
 //! Never: finds the table, or what refers to it; the executor does, in its transaction.
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::RangeVar;
 
 use crate::catalog::quote_identifier;
-use crate::plan::{Placing, Planned, Residue, SessionPlan, TuttiCall};
+use crate::plan::{Concerns, Placing, Planned, Residue, SessionPlan, TuttiCall};
+use crate::planner::context::Context;
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 
 /// The plan of ALTER TABLE with a clause DISTRIBUTE BY; `None` for all others.
 ///
 /// Errors: 0A000 with ONLY.
-pub(in crate::planner) fn plan_placing(statement: &Statement) -> Result<Option<Planned>, Refusal> {
+pub(in crate::planner) fn plan_placing(
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Option<Planned>, Refusal> {
     let (NodeEnum::AlterTableStmt(alter), Some(distribute_by)) =
         (&statement.tree, &statement.distribute_by)
     else {
@@ -40,6 +46,12 @@ pub(in crate::planner) fn plan_placing(statement: &Statement) -> Result<Option<P
     let mut planned = Planned::new(plan, "the gateway moves the rows itself");
     // Rows that are written where they were not run code of the table's.
     planned.residue = Residue { anything: true, values: true, ..Residue::default() };
+    if !context.catalog.is_solo() {
+        // It looks up the tables itself, under locks: what others change meanwhile need not wait for it, nor end it.
+        let (relations, calls) = (Some([].into()), [].into());
+        let concerns = Concerns { relations, calls, is_asked: false, names_absent: false };
+        planned.concerns = Some(Arc::new(concerns));
+    }
     Ok(Some(planned))
 }
 
