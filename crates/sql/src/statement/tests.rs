@@ -183,7 +183,7 @@ fn distribute_by_is_taken_out_of_alter_table() {
         expect![[r#"
             0 "SELECT 1"
             10 "alter table if exists \"S\".\"t ö\" SET WITHOUT OIDS" Hash("Ä") cascades
-            73 "SELECT 2"
+            78 "SELECT 2"
         "#]],
     );
     check(
