@@ -38,7 +38,8 @@ pub use schema::{
     FilledView, GlobalIndex, IndexName, Lending, Unnamed,
 };
 pub use session::{
-    PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes, TuttiCall,
+    Placing, PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes,
+    TuttiCall,
 };
 pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 pub use steps::{Step, Steps};
@@ -222,7 +223,9 @@ impl Plan {
             Self::Schema(plan) => !matches!(plan, SchemaPlan::LockEverywhere { .. }),
             Self::Session(plan) => matches!(
                 plan,
-                SessionPlan::Tutti(TuttiCall::Distribute { .. } | TuttiCall::Declare { .. })
+                SessionPlan::Tutti(
+                    TuttiCall::Distribute { .. } | TuttiCall::Place(_) | TuttiCall::Declare { .. }
+                )
             ),
         }
     }

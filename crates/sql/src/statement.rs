@@ -31,6 +31,8 @@ pub struct Statement {
     pub tree: pg_query::NodeEnum,
     /// The clause that was taken out.
     pub distribute_by: Option<DistributeBy>,
+    /// CASCADE was in it: what refers to the table goes along.
+    pub cascades: bool,
     /// `WITH (tutti.global_unique)` was taken out.
     pub global_unique: bool,
     /// Highest `$n` in it; 0 if none.
@@ -194,10 +196,9 @@ fn statement(
 ) -> Result<Statement, Refusal> {
     // Offsets come from the grammar's tokens, which never split a character.
     let raw = text.get(start..end).unwrap_or(text);
-    let distribute_by = clauses
-        .iter()
-        .find(|clause| (start..end.max(start + 1)).contains(&clause.start))
-        .map(|clause| clause.distribute_by.clone());
+    let clause = clauses.iter().find(|clause| (start..end.max(start + 1)).contains(&clause.start));
+    let distribute_by = clause.map(|clause| clause.distribute_by.clone());
+    let cascades = clause.is_some_and(|clause| clause.cascades);
     let mut piece = (0, raw.len());
     let mut parameter_count = 0;
     if raw.contains(['$']) || raw.contains("--") || raw.contains("/*") {
@@ -222,7 +223,7 @@ fn statement(
     let wish = global_unique::take_wish(&mut tree)?;
     let global_unique = wish.as_ref().is_some_and(|(_, is_wanted)| *is_wanted);
     let text = wish.map_or_else(|| trimmed.to_owned(), |(text, _)| text);
-    Ok(Statement { text, offset, tree, distribute_by, global_unique, parameter_count })
+    Ok(Statement { text, offset, tree, distribute_by, cascades, global_unique, parameter_count })
 }
 
 /// White space as PostgreSQL's scanner sees it (not Unicode's).

@@ -20,6 +20,7 @@ mod default_isolation;
 mod flights;
 mod global_unique;
 mod grown_code;
+mod placement_by_sql;
 mod privileges;
 mod processes;
 mod published_catalog;

@@ -8,10 +8,12 @@
 pub mod changes;
 pub mod check;
 mod code;
+pub mod colocation;
 mod folding;
 mod functions;
 pub mod lending;
 pub mod load;
+mod new_table;
 pub mod oids;
 mod own_changes;
 pub mod placement;
@@ -28,10 +30,11 @@ mod upgrade;
 pub mod verify;
 
 pub use load::{load, reload, reload_own};
+pub use new_table::{Chosen, choose_placement};
 pub use oids::NodeOids;
 pub use placement::{
-    PlacementKind, Registration, RowsOf, choose_placement, lock_tables_sql, note_change, register,
-    table_rows_sql, unregister_dropped,
+    PlacementKind, Registration, RowsOf, lock_tables_sql, note_change, register, table_rows_sql,
+    unregister_dropped,
 };
 pub use publisher::Publisher;
 pub use redistribute::Redistribution;

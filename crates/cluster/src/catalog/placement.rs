@@ -1,17 +1,16 @@
 //! Registering where the rows of a table are, as part of the DDL that creates it.
 //!
-//! Owns: which placement a new table gets, and the rows of `tutti.placement`, `tutti.map`,
+//! Owns: what a clause asks for, and the rows of `tutti.placement`, `tutti.map`,
 //! `tutti.bucket` and `tutti.change`.
 //! Never: begins or ends a transaction: the caller is in one on every node, and makes the same
 //! registration on each.
-//! Start reading at [`choose_placement`], then [`register`].
+//! Start reading at [`register`]; which placement a new table gets is in `new_table`.
 
-use tutti_configuration::DefaultDistribution;
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_link::seals::{Seals, digest};
-use tutti_sql::catalog::{Catalog, MapId, NodeId, Placement, Stage, quote_literal};
+use tutti_sql::catalog::{MapId, NodeId, Placement, Stage, quote_literal};
 use tutti_sql::hash::KeyType;
-use tutti_sql::plan::{CreatedTable, TableLock};
+use tutti_sql::plan::TableLock;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
@@ -257,77 +256,6 @@ pub async fn note_change(connection: &mut NodeConnection) -> Result<(), GatewayE
     Ok(())
 }
 
-/// What a table that a statement has just created on node 1 is to be registered as, everywhere.
-///
-/// `home` is in the transaction that created it. `None`: nothing to register (IF NOT EXISTS found
-/// a table that has its registration; or the table is temporary).
-///
-/// Errors: [`GatewayError::Refused`] if the key cannot be one.
-pub async fn choose_placement(
-    home: &mut NodeConnection,
-    default: DefaultDistribution,
-    created: &CreatedTable,
-    catalog: &Catalog,
-) -> Result<Option<Registration>, GatewayError> {
-    let Some(facts) = read_created(home, created).await? else { return Ok(None) };
-    let known = catalog
-        .relations
-        .get(&facts.schema)
-        .and_then(|tables| tables.get(&created.name))
-        .is_some_and(|relation| relation.oid == facts.oid);
-    if facts.temporary || (created.if_not_exists && known) {
-        return Ok(None);
-    }
-    let placement = match (&created.distribute_by, &created.parent) {
-        (Some(wanted), _) => placement_of(home, facts.oid, wanted).await?,
-        (None, Some((schema, parent))) => {
-            placement_of_parent(home, schema.as_deref(), parent).await?
-        }
-        (None, None) => match default {
-            DefaultDistribution::Home => PlacementKind::Home,
-            DefaultDistribution::Replicated => PlacementKind::Replicated,
-            DefaultDistribution::RoundRobin => PlacementKind::RoundRobin,
-        },
-    };
-    Ok(Some(Registration { schema: facts.schema, table: created.name.clone(), placement }))
-}
-
-/// What node 1 says about a table that was just created.
-struct CreatedFacts {
-    oid: u32,
-    schema: String,
-    temporary: bool,
-}
-
-async fn read_created(
-    home: &mut NodeConnection,
-    created: &CreatedTable,
-) -> Result<Option<CreatedFacts>, GatewayError> {
-    let schema = created.schema.as_deref().map_or_else(
-        || "pg_catalog.current_schema()".to_owned(),
-        |schema| if schema == "pg_temp" { "NULL".to_owned() } else { quote_literal(schema) },
-    );
-    let name = quote_literal(&created.name);
-    let rows = home
-        .rows(&format!(
-            "SELECT c.oid, n.nspname, c.relpersistence OPERATOR(pg_catalog.=) 't' FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-WHERE c.relname OPERATOR(pg_catalog.=) {name}
-    AND (n.nspname OPERATOR(pg_catalog.=) {schema} OR n.oid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())
-ORDER BY n.nspname OPERATOR(pg_catalog.=) {schema} DESC NULLS LAST LIMIT 1"
-        ))
-        .await?;
-    let answer = Answer { node: home.node(), what: "a new table", rows: &rows };
-    if answer.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(CreatedFacts {
-        oid: answer.number(0, 0)?,
-        schema: answer.text(0, 1)?.to_owned(),
-        temporary: answer.boolean(0, 2)?,
-    }))
-}
-
 /// The placement that a clause asks for, after checking the key column on node 1.
 pub(super) async fn placement_of(
     home: &mut NodeConnection,
@@ -478,7 +406,10 @@ async fn async_placement(
     Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), stage })
 }
 
-async fn check_key(
+/// The type of a key by this column.
+///
+/// Errors: [`GatewayError::Refused`] for a column that cannot be one.
+pub async fn check_key(
     home: &mut NodeConnection,
     oid: u32,
     column: &str,
@@ -535,30 +466,6 @@ WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid",
 fn key_type_names() -> String {
     let names: Vec<_> = KeyType::ALL.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
     names.join(", ")
-}
-
-async fn placement_of_parent(
-    home: &mut NodeConnection,
-    schema: Option<&str>,
-    parent: &str,
-) -> Result<PlacementKind, GatewayError> {
-    let quote = tutti_sql::catalog::quote_identifier;
-    let name = match schema {
-        Some(schema) => format!("{}.{}", quote(schema), quote(parent)),
-        None => quote(parent),
-    };
-    let sql = format!(
-        "SELECT p.kind, a.attname, a.atttypid, p.map FROM tutti.placements p
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) p.relation AND a.attnum OPERATOR(pg_catalog.=) p.key_attnum
-WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
-        quote_literal(&name)
-    );
-    let rows = home.rows(&sql).await?;
-    let answer = Answer { node: home.node(), what: "the placement of a parent", rows: &rows };
-    if answer.is_empty() {
-        return Ok(PlacementKind::Home);
-    }
-    stored_placement(&answer, 0, 0)
 }
 
 /// Reads kind, key's name, key's type and map from four columns.

@@ -15,6 +15,7 @@
 
 mod family;
 mod leaf;
+mod progress;
 mod travel;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,8 @@ use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
 use self::family::{read_family, what_fires};
-use self::leaf::{Batch, CURSOR, Leaf, Steps, has_no_pages, has_rows};
+use self::leaf::{Batch, CURSOR, Leaf, Steps, estimated_rows, has_no_pages, has_rows};
+pub use self::progress::{Phase, Progress, Seen};
 use self::travel::Travel;
 use super::placement::{
     PlacementKind, Registration, note_change, placement_in_catalog, placement_of, register,
@@ -138,15 +140,30 @@ impl Redistribution {
         Ok(Self { root: relation.sql_name(), nodes, leaves, registrations, travel })
     }
 
-    /// Locks the table on all nodes, registers the new placement and moves the rows.
+    /// Registers the new placement on node 1 alone, so that what forbids it can be told before any row travels. The
+    /// table is locked there.
+    pub async fn register_at_home(
+        &self,
+        home: &mut NodeConnection,
+        seals: &Seals,
+    ) -> Result<(), GatewayError> {
+        for registration in &self.registrations {
+            register(home, registration, seals).await?;
+        }
+        Ok(())
+    }
+
+    /// Locks the table on all nodes, registers the new placement and moves the rows, of which `progress` tells others.
     ///
     /// Errors: a node's own, or [`GatewayError::Refused`]; the caller must then roll back on all
     /// nodes.
     pub async fn perform(
         &self,
         connections: &mut Connections<'_>,
+        progress: &Progress,
         seals: &Seals,
     ) -> Result<(), GatewayError> {
+        progress.enter(Phase::Locking);
         // Node 1 first, as by every statement that concerns all nodes.
         for connection in connections.values_mut() {
             connection.rows(&self.lock_sql()).await?;
@@ -171,8 +188,14 @@ impl Redistribution {
         for connection in connections.values_mut() {
             set_for_travel(connection, &self.root).await?;
         }
+        let mut estimate = None;
+        for node in self.travel.sources() {
+            let there = estimated_rows(at(connections, *node), &self.leaves).await?;
+            estimate = there.map(|there| estimate.unwrap_or(0) + there).or(estimate);
+        }
+        progress.estimate(estimate);
         for leaf in &self.leaves {
-            self.move_rows(connections, leaf, &map, seals).await?;
+            self.move_rows(connections, leaf, &map, progress, seals).await?;
         }
         for connection in connections.values_mut() {
             connection.query(&restore_settings()).await?;
@@ -201,9 +224,11 @@ impl Redistribution {
         connections: &mut Connections<'_>,
         leaf: &Leaf,
         map: &str,
+        progress: &Progress,
         seals: &Seals,
     ) -> Result<(), GatewayError> {
         let Steps { first, sources, then } = leaf.steps(&self.travel, &self.nodes, map);
+        progress.enter(Phase::Deleting);
         for (node, sql) in first {
             leaf.as_owner(at(connections, node), &sql, "", seals).await?;
         }
@@ -218,15 +243,19 @@ impl Redistribution {
             true => String::new(),
             false => leaf.insert(at(connections, NodeId::HOME)).await?,
         };
+        progress.enter(Phase::Moving);
         let mut dealt = 0;
         let mut batches: BTreeMap<NodeId, Batch> = BTreeMap::new();
         for (source, _) in &sources {
             loop {
+                progress.heed()?;
                 let fetch = format!("FETCH {BATCH_ROWS} FROM {CURSOR}");
                 let rows = at(connections, *source).rows(&fetch).await?;
                 let answer = Answer { node: *source, what: "rows that move", rows: &rows };
+                let mut bytes = 0;
                 for row in 0..answer.len() {
                     let text = answer.text(row, 1)?;
+                    bytes += text.len();
                     for target in self.targets(*source, &answer, row, &mut dealt)? {
                         let batch = batches.entry(target).or_default();
                         batch.push(text);
@@ -236,6 +265,7 @@ impl Redistribution {
                         }
                     }
                 }
+                progress.moved(answer.len(), bytes);
                 if answer.len() < BATCH_ROWS {
                     break;
                 }

@@ -57,7 +57,8 @@ pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     check_materialized(&answer("materialized views", materialized))
 }
 
-fn qualified(schema: &str, name: &str) -> String {
+/// A table's name for people.
+pub(super) fn qualified(schema: &str, name: &str) -> String {
     if schema == "public" { name.to_owned() } else { format!("{schema}.{name}") }
 }
 
@@ -249,7 +250,7 @@ fn foreign_key_problem(
     // One of them alone never suffices.
     let together = format!(
         "{replicate} Or distribute both in one statement, by the columns that the foreign key pairs: \
-         SELECT tutti_distribute('{to_name}', 'key', 'referring table', 'column')."
+         ALTER TABLE {to_name} DISTRIBUTE BY HASH (key) CASCADE, or SELECT tutti_distribute('{to_name}', 'key', 'referring table', 'column')."
     );
     match (from, to) {
         (PlacementKind::Async { .. }, _) | (_, PlacementKind::Async { .. }) => Some((

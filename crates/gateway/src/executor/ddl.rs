@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_cluster::catalog::changes::{self, RelationChanges};
+use tutti_cluster::catalog::colocation::Followed;
 use tutti_cluster::catalog::oids::with_own;
 use tutti_cluster::catalog::publisher::{AsOf, OwnChanges, OwnOids};
 use tutti_cluster::catalog::share::{Wanted, make_definitions};
-use tutti_cluster::catalog::{self, NodeOids, PlacementKind, Registration};
+use tutti_cluster::catalog::{self, Chosen, NodeOids, PlacementKind, Registration};
 use tutti_cluster::error::GatewayError;
 use tutti_link::Link;
 use tutti_link::connection::NodeError;
@@ -337,7 +338,7 @@ impl Executor<'_> {
 
     /// Whether nothing is spread yet. Then the others get the roles, without which no one could log in
     /// there, and the committed definitions are remembered, for they must be unchanged at the commit.
-    async fn spreads_first(&mut self) -> Result<bool, Failure> {
+    pub(super) async fn spreads_first(&mut self) -> Result<bool, Failure> {
         if !self.tx.catalog.home_by_default || self.tx.catalog.is_spread {
             return Ok(false);
         }
@@ -483,7 +484,7 @@ impl Executor<'_> {
         let default = self.tx.registry.cluster.config.default_distribution;
         let catalog = self.tx.catalog.clone();
         let home = self.tx.link(NodeId::HOME).await?.connection();
-        let Some(registration) =
+        let Some(Chosen { registration, followed }) =
             catalog::choose_placement(home, default, created, &catalog).await?
         else {
             return Ok(false);
@@ -510,6 +511,9 @@ impl Executor<'_> {
         for node in self.other_nodes() {
             let connection = self.tx.enlist(node, Access::Write).await?.connection();
             catalog::register(connection, &registration, &registry.cluster.seals).await?;
+        }
+        if let Some(followed) = followed {
+            self.client.put_notice(&goes_with(&registration, &followed));
         }
         Ok(true)
     }
@@ -701,6 +705,17 @@ impl From<GatewayError> for Failure {
 pub(super) fn is_unknown_name(sqlstate: &str) -> bool {
     const UNKNOWN: [&str; 5] = ["42P01", "42704", "42883", "3F000", "42703"];
     UNKNOWN.contains(&sqlstate)
+}
+
+/// That a new table has a placement that its statement does not name.
+fn goes_with(table: &Registration, followed: &Followed) -> ErrorFields {
+    let Followed { column, foreign_key, to_name, .. } = followed;
+    let message = format!(
+        "table \"{}\" is distributed by \"{column}\", to be with \"{to_name}\"",
+        table.table
+    );
+    ErrorFields::with_severity("NOTICE", "00000", message)
+        .with(b'D', format!("Elsewhere its foreign key \"{foreign_key}\" could not be enforced."))
 }
 
 /// Where in the gateway's own function it happened does not concern the client.

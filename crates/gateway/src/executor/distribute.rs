@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use tutti_cluster::catalog::redistribute::{Phase, Progress};
 use tutti_cluster::catalog::{self, Redistribution};
 use tutti_sql::catalog::{Catalog, NodeId, Placement, Relation, Stage, quote_literal};
 use tutti_sql::plan::Access;
@@ -59,6 +60,11 @@ fn may_become(from: &Placement, to: &DistributeBy, step: Step) -> bool {
     }
 }
 
+/// As `tutti_tables()` names it.
+fn name_of(relation: &Relation) -> String {
+    format!("{}.{}", relation.schema, relation.name)
+}
+
 fn is_at_home_already(relation: &Relation, wanted: &DistributeBy) -> bool {
     relation.placement == Placement::Home && *wanted == DistributeBy::Home
 }
@@ -79,19 +85,33 @@ fn as_if_home<'a>(catalog: &Catalog, moving: impl Iterator<Item = &'a Redistribu
 
 impl Executor<'_> {
     /// Moves rows of tables to the wanted placements, in a transaction over all nodes. Returns what was
-    /// done, in words. What forbids a placement is checked after all of them.
+    /// done, in words. What forbids a placement is checked with all of them in view.
     pub(crate) async fn redistribute(
         &mut self,
         wanted: &[(String, DistributeBy)],
         step: Step,
     ) -> Result<String, Failure> {
+        self.begin_redistribution().await?;
+        self.redistribute_known(wanted, step).await
+    }
+
+    /// The transaction sees the newest rows, and the session the newest catalog.
+    pub(super) async fn begin_redistribution(&mut self) -> Result<(), Failure> {
         self.need_newest_rows()?;
         self.tx.transaction.changes_more = true;
         self.tx.transaction.changes_elsewhere = true;
         self.know_all_changes().await;
         // What the transaction has done on node 1 alone is not known yet.
         self.tx.enlist(NodeId::HOME, Access::Write).await?.query("SELECT 1").await?;
-        self.reload_own_catalog().await?;
+        self.reload_own_catalog().await
+    }
+
+    /// The same after [`Self::begin_redistribution`].
+    pub(super) async fn redistribute_known(
+        &mut self,
+        wanted: &[(String, DistributeBy)],
+        step: Step,
+    ) -> Result<String, Failure> {
         let mut done = Vec::new();
         let mut known = BTreeSet::new();
         let mut tables = Vec::new();
@@ -105,6 +125,13 @@ impl Executor<'_> {
             tables.push((table, by, relation));
         }
         tables.retain(|(_, by, relation)| !is_at_home_already(relation, by));
+        let process_id = self.tx.process_id;
+        let role = self.tx.registry.backends.user_of(process_id).unwrap_or_default();
+        let shown = self.tx.registry.redistributions.begin(process_id, role);
+        let progress = shown.progress();
+        if let Some((.., first)) = tables.first() {
+            progress.begin(&name_of(first), tables.len());
+        }
         // Refuses the impossible before any session has to wait.
         let mut moving = Vec::new();
         for (table, by, relation) in tables {
@@ -113,6 +140,7 @@ impl Executor<'_> {
         }
         let on_their_way = as_if_home(&self.tx.catalog, moving.iter().map(|(.., moved, _)| moved));
         for (_, by, redistribution, relation) in &moving {
+            progress.begin_table(&name_of(relation));
             if **by != DistributeBy::Home || redistribution.writes_rows() {
                 planner::refuse_moving(relation, &self.tx.scope, &on_their_way)?;
             }
@@ -124,7 +152,7 @@ impl Executor<'_> {
         }
         let moving: Vec<_> = moving.into_iter().map(|(table, by, ..)| (table, by)).collect();
         if !moving.is_empty() {
-            self.move_tables(&moving, step).await?;
+            self.move_tables(&moving, step, progress).await?;
         }
         Ok(done.join("; "))
     }
@@ -149,6 +177,7 @@ impl Executor<'_> {
         &mut self,
         wanted: &[(&String, &DistributeBy)],
         step: Step,
+        progress: &Progress,
     ) -> Result<(), Failure> {
         // The previous holder of the lock may have changed the table.
         self.reload_own_catalog().await?;
@@ -161,10 +190,16 @@ impl Executor<'_> {
             return Ok(());
         }
         self.keep_rights(tables.iter().map(|(table, _)| table.oid)).await?;
+        progress.enter(Phase::Preparing);
         let at_home = tables
             .iter()
             .filter(|(table, by)| table.placement == Placement::Home && **by != DistributeBy::Home);
         let shared: Vec<u32> = at_home.map(|(table, _)| table.oid).collect();
+        if !shared.is_empty() {
+            // Before anything that other sessions spreading the first table wait for.
+            self.spreads_first().await?;
+        }
+        self.refuse_broken_rules(&tables, step).await?;
         if !shared.is_empty() {
             self.share_tables(&shared).await?;
         }
@@ -177,8 +212,11 @@ impl Executor<'_> {
             let registry = self.tx.registry.clone();
             let links = self.tx.links.iter_mut();
             let mut connections = links.map(|(node, link)| (*node, link.connection())).collect();
-            redistribution.perform(&mut connections, &registry.cluster.seals).await?;
+            progress.begin_table(&name_of(relation));
+            redistribution.perform(&mut connections, progress, &registry.cluster.seals).await?;
+            progress.end_table();
         }
+        progress.enter(Phase::Checking);
         for (relation, by) in &tables {
             if **by != DistributeBy::Home || !catalog.home_by_default {
                 continue;
@@ -198,7 +236,22 @@ impl Executor<'_> {
         self.reload_own_catalog().await
     }
 
-    async fn plan_redistribution(
+    /// Says what forbids the new placements before any row travels, which may take long.
+    async fn refuse_broken_rules(
+        &mut self,
+        tables: &[(Arc<Relation>, &DistributeBy)],
+        step: Step,
+    ) -> Result<(), Failure> {
+        for (relation, by) in tables {
+            let redistribution = self.plan_redistribution(relation, by, step).await?;
+            let registry = self.tx.registry.clone();
+            let home = self.tx.link(NodeId::HOME).await?.connection();
+            redistribution.register_at_home(home, &registry.cluster.seals).await?;
+        }
+        self.verify_schema().await
+    }
+
+    pub(super) async fn plan_redistribution(
         &mut self,
         relation: &Relation,
         wanted: &DistributeBy,

@@ -48,6 +48,7 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
     let columns = match plan {
         // It may have a parameter.
         SessionPlan::Tutti(TuttiCall::Signal { .. }) => return None,
+        SessionPlan::Tutti(TuttiCall::Place(_)) => return Some(None),
         SessionPlan::Tutti(function) => super::own_functions::columns_of(function),
         SessionPlan::Setting(Setting::Show { name }) if is_own_setting(name) => {
             vec![ColumnDescription::text(name)]

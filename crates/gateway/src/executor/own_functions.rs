@@ -14,7 +14,7 @@ use tutti_wire::backend::ColumnDescription;
 
 use super::distribute::Step;
 use crate::client::failure::Failure;
-use crate::executor::{Executor, lag};
+use crate::executor::{Executor, lag, progress};
 use crate::plans::request::{Call, Done};
 
 /// An answer of one row and column.
@@ -27,6 +27,8 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
     let texts = |names: &[&str]| names.iter().map(|name| ColumnDescription::text(*name)).collect();
     match function {
         TuttiCall::Distribute { function, .. } => texts(&[function]),
+        // It is a statement that answers no rows.
+        TuttiCall::Place(_) => Vec::new(),
         TuttiCall::Signal { terminates, .. } => {
             let name = if *terminates { "pg_terminate_backend" } else { "pg_cancel_backend" };
             // bool
@@ -43,6 +45,7 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
             Shown::InDoubt => texts(&["gid", "nodes", "since", "decision"]),
             Shown::Check => texts(&["difference"]),
             Shown::Lag => texts(&lag::COLUMNS),
+            Shown::Progress => texts(&progress::COLUMNS),
         },
     }
 }
@@ -66,6 +69,7 @@ impl Executor<'_> {
             TuttiCall::Distribute { tables, .. } => {
                 one(self.redistribute(tables, Step::OfClient).await?)
             }
+            TuttiCall::Place(placing) => return self.place(placing).await,
             TuttiCall::Declare { function, declared } => {
                 one(self.declare_function(function, *declared).await?)
             }
@@ -80,6 +84,7 @@ impl Executor<'_> {
                 Shown::InDoubt => self.in_doubt().await?,
                 Shown::Check => self.check_memory().await?,
                 Shown::Lag => self.lag().await?,
+                Shown::Progress => self.progress().await?,
             },
         };
         Ok(self.tell_function(function, rows, call))

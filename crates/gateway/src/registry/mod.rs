@@ -8,6 +8,7 @@
 pub mod activity;
 pub mod pauses;
 pub mod plan_in_sight;
+pub mod redistributions;
 pub mod role;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use tutti_sql::catalog::NodeId;
 
 use self::activity::Activities;
 use self::pauses::Pauses;
+use self::redistributions::Redistributions;
 use crate::plans::Plans;
 
 /// How long a node may take to accept a cancel request.
@@ -64,6 +66,8 @@ pub struct Registry {
     pub plans: Plans,
     /// When roles that made all sessions wait may do so again.
     pub pauses: Pauses,
+    /// Which sessions are moving tables.
+    pub redistributions: Arc<Redistributions>,
     /// Cloned by each session that is preparing its client's transaction.
     pub preparing: Arc<()>,
     rows_dealt: AtomicU64,
@@ -96,6 +100,7 @@ impl Registry {
             activities,
             plans: Plans::default(),
             pauses: Pauses::default(),
+            redistributions: Arc::default(),
             preparing: Arc::default(),
             rows_dealt: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
@@ -192,6 +197,7 @@ impl Registry {
     /// Cancels what a session does, wherever it waits.
     pub async fn cancel_session(&self, process_id: i32) {
         self.activities.cancel(process_id);
+        self.redistributions.cancel(process_id);
         self.cancel(&self.backends.of(process_id)).await;
     }
 

@@ -69,6 +69,14 @@ impl Session {
                 let Some(words) = self.redistribute_async(tables).await? else { return Ok(None) };
                 Ok(Some(self.executor().tell_function(function, vec![vec![Some(words)]], call)))
             }
+            Plan::Session(SessionPlan::Tutti(TuttiCall::Place(placing))) => {
+                if self.executor().is_skipped(placing).await? {
+                    return Ok(None);
+                }
+                let table = (placing.table.clone(), placing.distribute_by.clone());
+                let done = self.redistribute_async(&[table]).await?;
+                Ok(done.map(|_| Done::Tag("ALTER TABLE".to_owned())))
+            }
             _ => Ok(None),
         }
     }

@@ -148,6 +148,8 @@ pub struct CreatedTable {
     pub distribute_by: Option<DistributeBy>,
     /// `PARTITION OF` / `INHERITS`: takes the parent's placement (schema as written, name).
     pub parent: Option<(Option<String>, String)>,
+    /// It says nothing of where its rows are, and refers to a table that is distributed by hash: it may go with that one.
+    pub follows: bool,
     /// IF NOT EXISTS: an existing table keeps its registration.
     pub if_not_exists: bool,
     /// `CREATE TABLE … AS` / `SELECT INTO`: the nodes create it empty (`SchemaPlan::CreateTableAs`).

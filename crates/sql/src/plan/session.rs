@@ -166,6 +166,8 @@ pub enum TuttiCall {
         /// together: what may be when all are there, may be.
         tables: Vec<(String, DistributeBy)>,
     },
+    /// `ALTER TABLE t DISTRIBUTE BY …`: the same for one table, and perhaps what refers to it.
+    Place(Placing),
     /// `tutti_function('f', 'row')`: says where a function may run; NULL or `none` takes it back.
     Declare {
         /// The function, perhaps with the types of its arguments.
@@ -190,6 +192,19 @@ pub enum TuttiCall {
     Show(Shown),
 }
 
+/// What ALTER TABLE … DISTRIBUTE BY asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Placing {
+    /// The table, as a SQL name.
+    pub table: String,
+    /// Its new placement.
+    pub distribute_by: DistributeBy,
+    /// IF EXISTS.
+    pub if_exists: bool,
+    /// CASCADE: tables that refer to it go along.
+    pub cascades: bool,
+}
+
 /// What [`TuttiCall::Show`] shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shown {
@@ -207,17 +222,20 @@ pub enum Shown {
     Check,
     /// How far asynchronously replicated tables are behind.
     Lag,
+    /// How far tables are that are getting another placement.
+    Progress,
 }
 
 impl Shown {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Version,
         Self::Nodes,
         Self::Tables,
         Self::Functions,
         Self::InDoubt,
         Self::Lag,
+        Self::Progress,
         Self::Check,
     ];
 
@@ -231,6 +249,7 @@ impl Shown {
             Self::InDoubt => "tutti_in_doubt",
             Self::Check => "tutti_check",
             Self::Lag => "tutti_lag",
+            Self::Progress => "tutti_progress",
         }
     }
 }

@@ -140,6 +140,7 @@ pub(super) fn changing(
         offset: 0,
         tree: tree.clone(),
         distribute_by: None,
+        cascades: false,
         global_unique: false,
         parameter_count: statement.parameter_count,
     }))

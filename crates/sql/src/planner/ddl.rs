@@ -78,7 +78,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         return Ok(Planned::new(plan, "temporary objects are on node 1"));
     }
     let planned = match tree {
-        NodeEnum::CreateStmt(create) => create_table::plan(create, statement),
+        NodeEnum::CreateStmt(create) => create_table::plan(create, statement, context),
         NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
         NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
         NodeEnum::RefreshMatViewStmt(refresh) => materialized_view::plan_refresh(refresh, context),

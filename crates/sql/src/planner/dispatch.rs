@@ -35,6 +35,9 @@ const UNSUPPORTED: &str = "0A000";
 /// Errors: a [`Refusal`] when no plan would give PostgreSQL's answer; the client is told.
 pub fn plan(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     own_schema::refuse_changes(statement)?;
+    if let Some(planned) = utility::plan_placing(statement, context)? {
+        return Ok(planned);
+    }
     let Some((catalog, counts_as)) = carried::as_it_counts(statement, context)? else {
         return plan_known(statement, context);
     };

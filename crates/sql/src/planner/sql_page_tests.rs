@@ -10,6 +10,7 @@ use super::fixture::{shop, shop_scope};
 use super::plan;
 use crate::plan::{
     CopyToPlan, DataPlan, Gather, InsertSource, NodeChoice, Plan, Planned, RunOn, SchemaPlan,
+    SessionPlan, TuttiCall,
 };
 use crate::statement::parse;
 
@@ -125,6 +126,8 @@ const PAGE: [Section; 8] = [
         statements: &[
             "CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)",
             "ALTER TABLE orders ADD COLUMN seen timestamptz DEFAULT now()",
+            "ALTER TABLE items DISTRIBUTE BY HASH (id)",
+            "ALTER TABLE customers DISTRIBUTE BY HOME CASCADE",
             "CREATE INDEX ON orders (placed)",
             "CREATE INDEX CONCURRENTLY orders_placed ON orders (placed)",
             "CREATE UNIQUE INDEX customers_name ON customers (name) WITH (tutti.global_unique)",
@@ -162,6 +165,9 @@ fn way(planned: &Planned) -> String {
             SchemaPlan::LockEverywhere { .. } => "on every node, node 1 first",
         }
         .to_owned(),
+        Plan::Session(SessionPlan::Tutti(TuttiCall::Place(_))) => {
+            "by the gateway, which moves the rows, in one transaction".to_owned()
+        }
         Plan::Session(_) => "by the session".to_owned(),
     }
 }

@@ -7,6 +7,7 @@
 
 mod cursor;
 mod explain;
+mod placing;
 mod prepared;
 mod routine;
 mod setting;
@@ -17,6 +18,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{LockStmt, Node, RangeVar, ReindexObjectType};
 
 pub(super) use explain::{explained, plan_explain};
+pub(super) use placing::plan_placing;
 pub(super) use prepared::plan_within;
 pub use prepared::{are_constants, bind_arguments, name_parameters, say_queries};
 pub(super) use special::{reads_literals, special_select};

@@ -1,4 +1,4 @@
-//! The `DISTRIBUTE BY` clause of CREATE TABLE, taken out before PostgreSQL's grammar sees the text.
+//! The `DISTRIBUTE BY` clause of CREATE TABLE and ALTER TABLE, taken out before PostgreSQL's grammar sees the text.
 //!
 //! Owns: the clause's spellings and the errors of a wrong one.
 //! Never: decides about placement; it only says what was asked for.
@@ -34,11 +34,24 @@ pub(super) struct Clause {
     pub start: usize,
     /// What it asks for.
     pub distribute_by: DistributeBy,
+    /// CASCADE: what refers to the table goes along.
+    pub cascades: bool,
+}
+
+/// What stands in the place of ALTER TABLE's clause, for the grammar wants something there: no clause is shorter, and it
+/// changes nothing (PostgreSQL has had no tables WITH OIDS since version 12).
+const CHANGES_NOTHING: &str = "SET WITHOUT OIDS";
+
+/// Which statement a clause ends.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Of {
+    CreateTable,
+    AlterTable,
 }
 
 /// Replaces every `DISTRIBUTE BY` clause of a CREATE TABLE by spaces, so that all byte offsets
-/// stay. `None` when there is none: the text is then parsed as it is, and a clause in any other
-/// statement is a syntax error of PostgreSQL's grammar.
+/// stay; one of an ALTER TABLE by what changes nothing, and spaces. `None` when there is none: the text is then parsed
+/// as it is, and a clause in any other statement is a syntax error of PostgreSQL's grammar.
 pub(super) fn take_clauses(text: &str) -> Result<Option<(String, Vec<Clause>)>, Refusal> {
     let contains_word =
         text.as_bytes().windows(10).any(|window| window.eq_ignore_ascii_case(b"distribute"));
@@ -57,15 +70,52 @@ pub(super) fn take_clauses(text: &str) -> Result<Option<(String, Vec<Clause>)>, 
         let begins_clause = depth == 0
             && token.token == Token::Ident
             && token.is_word("distribute")
-            && tokens.get(index + 1).is_some_and(|next| next.token == Token::By)
-            && creates_table(&tokens[statement_start..index]);
-        if begins_clause {
-            let (distribute_by, end) = read_clause(text, &tokens, index + 2)?;
-            blanked.replace_range(token.start..end, &" ".repeat(end - token.start));
-            clauses.push(Clause { start: token.start, distribute_by });
+            && tokens.get(index + 1).is_some_and(|next| next.token == Token::By);
+        if begins_clause && let Some(of) = whose(&tokens[statement_start..index]) {
+            let (clause, end) = read_clause(text, &tokens, index, of)?;
+            let instead = if of == Of::AlterTable { CHANGES_NOTHING } else { "" };
+            let width = end - token.start;
+            blanked.replace_range(token.start..end, &format!("{instead:width$}"));
+            clauses.push(clause);
         }
     }
     Ok((!clauses.is_empty()).then_some((blanked, clauses)))
+}
+
+/// Which statement begins with these tokens, if it is one that may have the clause behind them.
+fn whose(tokens: &[Lexeme<'_>]) -> Option<Of> {
+    if creates_table(tokens) {
+        return Some(Of::CreateTable);
+    }
+    alters_table(tokens).then_some(Of::AlterTable)
+}
+
+/// Whether these are ALTER TABLE and a table's name, and no more.
+fn alters_table(tokens: &[Lexeme<'_>]) -> bool {
+    let [alter, table, rest @ ..] = tokens else { return false };
+    if alter.token != Token::Alter || table.token != Token::Table {
+        return false;
+    }
+    let rest = match rest {
+        [condition, exists, rest @ ..]
+            if condition.token == Token::IfP && exists.token == Token::Exists =>
+        {
+            rest
+        }
+        rest => rest,
+    };
+    let (rest, is_only) = match rest {
+        [only, rest @ ..] if only.token == Token::Only => (rest, true),
+        rest => (rest, false),
+    };
+    let name = match rest {
+        [open, name @ .., close] if is_only && open.text == "(" && close.text == ")" => name,
+        [name @ .., star] if !is_only && star.text == "*" => name,
+        name => name,
+    };
+    // A name's first part is no reserved word, which the grammar sees to; parts stand between dots.
+    name.len() % 2 == 1
+        && name.iter().enumerate().all(|(index, token)| (index % 2 == 1) == (token.text == "."))
 }
 
 /// Whether these first tokens of a statement are those of CREATE TABLE.
@@ -80,17 +130,25 @@ fn creates_table(tokens: &[Lexeme<'_>]) -> bool {
         }) == Some(Token::Table)
 }
 
-/// Reads what follows `DISTRIBUTE BY`; also returns the byte where the clause ends.
+/// Reads the clause that begins at `tokens[start]`; also returns the byte where it ends.
 fn read_clause(
     text: &str,
     tokens: &[Lexeme<'_>],
-    kind: usize,
-) -> Result<(DistributeBy, usize), Refusal> {
+    start: usize,
+    of: Of,
+) -> Result<(Clause, usize), Refusal> {
+    let kind = start + 2;
     let wrong = |index: usize| {
         let near = tokens.get(index).map(|token| (token.start, token.text));
-        syntax_error::near(text, near).with_hint(
-            "Write DISTRIBUTE BY HASH (column), ROUND ROBIN, REPLICATED [ASYNC] or HOME.",
-        )
+        syntax_error::near(text, near).with_hint(match of {
+            Of::CreateTable => {
+                "Write DISTRIBUTE BY HASH (column), ROUND ROBIN, REPLICATED [ASYNC] or HOME."
+            }
+            Of::AlterTable => {
+                "Write DISTRIBUTE BY HASH (column) [CASCADE], ROUND ROBIN, REPLICATED [ASYNC] or HOME [CASCADE], and \
+                 nothing else."
+            }
+        })
     };
     let is = |index: usize, word: &str| {
         tokens.get(index).is_some_and(|token: &Lexeme<'_>| token.is_word(word))
@@ -124,6 +182,15 @@ fn read_clause(
     } else {
         return Err(wrong(kind));
     };
-    let ends = tokens.get(next).is_none_or(|token| matches!(token.text, ";") || is(next, "as"));
-    if ends { Ok((distribute_by, tokens[next - 1].end)) } else { Err(wrong(next)) }
+    // Tables of other placements need none of those that refer to them.
+    let takes_others = matches!(distribute_by, DistributeBy::Hash(_) | DistributeBy::Home);
+    let cascades = of == Of::AlterTable && takes_others && is(next, "cascade");
+    let next = next + usize::from(cascades);
+    let ends = tokens
+        .get(next)
+        .is_none_or(|token| token.text == ";" || (of == Of::CreateTable && token.is_word("as")));
+    if !ends {
+        return Err(wrong(next));
+    }
+    Ok((Clause { start: tokens[start].start, distribute_by, cascades }, tokens[next - 1].end))
 }

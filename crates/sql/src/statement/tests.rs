@@ -24,6 +24,9 @@ fn show(sql: &str) -> String {
                 if let Some(clause) = statement.distribute_by {
                     write!(shown, " {clause:?}").unwrap();
                 }
+                if statement.cascades {
+                    shown.push_str(" cascades");
+                }
                 shown.push('\n');
             }
         }
@@ -168,6 +171,95 @@ fn a_wrong_distribute_by_is_a_syntax_error() {
 }
 
 #[test]
+fn distribute_by_is_taken_out_of_alter_table() {
+    check(
+        "ALTER TABLE t DISTRIBUTE BY HASH (a)",
+        expect![[r#"
+            0 "ALTER TABLE t SET WITHOUT OIDS" Hash("a")
+        "#]],
+    );
+    check(
+        "SELECT 1; alter table if exists \"S\".\"t ö\" distribute by hash (\"Ä\") cascade; SELECT 2",
+        expect![[r#"
+            0 "SELECT 1"
+            10 "alter table if exists \"S\".\"t ö\" SET WITHOUT OIDS" Hash("Ä") cascades
+            78 "SELECT 2"
+        "#]],
+    );
+    check(
+        "ALTER TABLE ONLY (distribute) DISTRIBUTE BY ROUNDROBIN",
+        expect![[r#"
+            0 "ALTER TABLE ONLY (distribute) SET WITHOUT OIDS" RoundRobin
+        "#]],
+    );
+    check(
+        "ALTER TABLE a.b * DISTRIBUTE BY HOME",
+        expect![[r#"
+            0 "ALTER TABLE a.b * SET WITHOUT OIDS" Home
+        "#]],
+    );
+    check(
+        "ALTER TABLE t DISTRIBUTE BY REPLICATED ASYNC; ALTER TABLE t DISTRIBUTE BY ROUND ROBIN -- so",
+        expect![[r#"
+            0 "ALTER TABLE t SET WITHOUT OIDS" ReplicatedAsync
+            46 "ALTER TABLE t SET WITHOUT OIDS" RoundRobin
+        "#]],
+    );
+}
+
+#[test]
+fn alter_table_takes_the_clause_alone() {
+    check(
+        "ALTER TABLE t DISTRIBUTE BY HASH (a), ADD COLUMN b int",
+        expect![[r#"
+            42601 syntax error at or near "," @37
+        "#]],
+    );
+    check(
+        "ALTER TABLE t ADD COLUMN b int DISTRIBUTE BY HASH (a)",
+        expect![[r#"
+            42601 syntax error at or near "DISTRIBUTE" @32
+        "#]],
+    );
+    check(
+        "ALTER TABLE t DISTRIBUTE BY REPLICATED CASCADE",
+        expect![[r#"
+            42601 syntax error at or near "CASCADE" @40
+        "#]],
+    );
+    check(
+        "ALTER TABLE t DISTRIBUTE BY HASH (a) AS SELECT 1",
+        expect![[r#"
+            42601 syntax error at or near "AS" @38
+        "#]],
+    );
+    check(
+        "CREATE TABLE t (a int) DISTRIBUTE BY HASH (a) CASCADE",
+        expect![[r#"
+            42601 syntax error at or near "CASCADE" @47
+        "#]],
+    );
+    check(
+        "ALTER TABLE DISTRIBUTE BY HOME",
+        expect![[r#"
+            42601 syntax error at or near "BY" @24
+        "#]],
+    );
+    check(
+        "ALTER TABLE a. DISTRIBUTE BY HOME",
+        expect![[r#"
+            42601 syntax error at or near "BY" @27
+        "#]],
+    );
+    check(
+        "ALTER VIEW v DISTRIBUTE BY HOME",
+        expect![[r#"
+            42601 syntax error at or near "DISTRIBUTE" @14
+        "#]],
+    );
+}
+
+#[test]
 fn syntax_errors_are_postgresqls() {
     check(
         "SELEC 1",
@@ -263,7 +355,8 @@ fn read_deep_nesting() {
 }
 
 /// Statements whose mutations the property test tries.
-const SEEDS: [&str; 6] = [
+const SEEDS: [&str; 7] = [
+    "SELECT 1; ALTER TABLE IF EXISTS \"größe\".t DISTRIBUTE BY HASH (\"ö\") CASCADE; SELECT 2",
     "CREATE TABLE t (a int, \"b c\" text) DISTRIBUTE BY HASH (\"b c\"); SELECT $1::text",
     "INSERT INTO t (a, b) VALUES (1, 'größe'), ($2, E'\\n') ON CONFLICT DO NOTHING RETURNING *",
     "SELECT $tag$ body; $tag$, /* c /* d */ */ U&'\\0041' -- end\n FROM t",

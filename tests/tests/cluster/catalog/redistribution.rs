@@ -1,5 +1,6 @@
 //! Tables that hold rows and get another placement.
 
+use tutti_cluster::catalog::redistribute::Progress;
 use tutti_cluster::catalog::{self, Redistribution, verify};
 use tutti_link::seals::Seals;
 use tutti_sql::catalog::NodeId;
@@ -19,7 +20,7 @@ async fn redistribute(connections: &mut Connections, table: &str, to: Distribute
     }
     let plan = Redistribution::plan(home(connections), &catalog, &relation, &to, &seals).await?;
     let mut lent = connections.iter_mut().map(|(node, connection)| (*node, connection)).collect();
-    plan.perform(&mut lent, &seals).await?;
+    plan.perform(&mut lent, &Progress::default(), &seals).await?;
     verify(home(connections)).await?;
     everywhere(connections, "COMMIT").await
 }

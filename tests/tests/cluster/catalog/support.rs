@@ -71,6 +71,7 @@ pub fn created(name: &str, distribute_by: Option<DistributeBy>) -> CreatedTable 
         name: name.to_owned(),
         distribute_by,
         parent: None,
+        follows: false,
         if_not_exists: false,
         filled_by: None,
     }
@@ -86,7 +87,7 @@ pub async fn create(connections: &mut Connections, sql: &str, created: &CreatedT
     let catalog = load(connections).await?;
     let home = self::home(connections);
     let chosen = choose_placement(home, DefaultDistribution::Replicated, created, &catalog).await?;
-    let Some(registration) = chosen else { return Ok(()) };
+    let Some(registration) = chosen.map(|chosen| chosen.registration) else { return Ok(()) };
     let seals = Seals::default();
     for connection in connections.values_mut() {
         catalog::learn_secret(&seals, connection).await?;

@@ -197,6 +197,23 @@ pub(super) async fn has_rows(
     Ok(false)
 }
 
+/// How many rows these tables have on a node, by its statistics; `None`: there are none of any of them.
+pub(super) async fn estimated_rows(
+    connection: &mut NodeConnection,
+    tables: &[Leaf],
+) -> Result<Option<u64>, GatewayError> {
+    let names: Vec<_> = tables.iter().map(|table| quote_literal(&table.name)).collect();
+    let sql = format!(
+        "SELECT pg_catalog.sum(c.reltuples)::pg_catalog.int8 FROM pg_catalog.pg_class c
+WHERE c.oid OPERATOR(pg_catalog.=) ANY (ARRAY[{}]::pg_catalog.regclass[]::pg_catalog.oid[])
+    AND c.reltuples OPERATOR(pg_catalog.>=) 0::pg_catalog.float4",
+        names.join(", ")
+    );
+    let rows = connection.rows(&sql).await?;
+    let answer = Answer { node: connection.node(), what: "how many rows tables have", rows: &rows };
+    answer.optional(0, 0).map(|_| answer.number(0, 0)).transpose()
+}
+
 /// Whether none of these tables has ever had a row since it was made or emptied, on node 1: for tables that
 /// hide rows from the role that asks.
 pub(super) async fn has_no_pages(

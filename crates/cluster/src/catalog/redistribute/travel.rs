@@ -33,6 +33,17 @@ impl Travel {
         !matches!(self, Travel::Nothing | Travel::EmptyCopies | Travel::DropForeign { .. })
     }
 
+    /// The nodes that rows leave, or of which they are copied.
+    pub(super) fn sources(&self) -> &[NodeId] {
+        match self {
+            Travel::CopyEverywhere { sources, .. }
+            | Travel::SendForeign { sources, .. }
+            | Travel::BringHome { sources } => sources,
+            Travel::DealOut => &[NodeId::HOME],
+            Travel::Nothing | Travel::DropForeign { .. } | Travel::EmptyCopies => &[],
+        }
+    }
+
     /// Which rows travel for a change from one placement to another.
     pub(super) fn between(from: &PlacementKind, to: &PlacementKind, nodes: &[NodeId]) -> Self {
         use PlacementKind::{Async, Hash, Home, Replicated, RoundRobin};

@@ -84,6 +84,7 @@ pub fn plan_shape(
             offset: statement.offset,
             tree,
             distribute_by,
+            cascades: false,
             global_unique: false,
             parameter_count,
         };

@@ -7,7 +7,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{CreateStmt, CreateTableAsStmt, IntoClause, Node, ObjectType, SelectStmt};
 
 use super::materialized_view::plan_materialized_view;
-use super::nodes::everywhere;
+use super::nodes::{self, everywhere};
 use super::refused;
 use crate::catalog::quote_identifier;
 use crate::plan::{CreatedTable, DataPlan, Ddl, NodeChoice, Plan, Planned, RunOn, SchemaPlan};
@@ -20,7 +20,11 @@ use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::walk;
 
-pub(super) fn plan(create: &CreateStmt, statement: &Statement) -> Result<Planned, Refusal> {
+pub(super) fn plan(
+    create: &CreateStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
     let Some(relation) = &create.relation else {
         return Err(Refusal::postgres("42601", "syntax error at end of input"));
     };
@@ -42,6 +46,7 @@ pub(super) fn plan(create: &CreateStmt, statement: &Statement) -> Result<Planned
             schema: written(&relation.schemaname),
             name: relation.relname.clone(),
             distribute_by: statement.distribute_by.clone(),
+            follows: parent.is_none() && nodes::follows(create, statement, context),
             parent,
             if_not_exists: create.if_not_exists,
             filled_by: None,
@@ -93,6 +98,7 @@ pub(super) fn plan_as(
             name: relation.relname.clone(),
             distribute_by: statement.distribute_by.clone(),
             parent: None,
+            follows: false,
             if_not_exists: create.if_not_exists,
             filled_by: insert.clone(),
         }),

@@ -246,6 +246,24 @@ fn ties_tables(elements: &[Node]) -> bool {
     })
 }
 
+/// Whether a new table says nothing of where its rows are, and refers to one that is distributed by hash. At home, or
+/// with copies, it could not.
+pub(super) fn follows(create: &CreateStmt, statement: &Statement, context: &Context<'_>) -> bool {
+    let refers_to_hash = |node: &Node| match &node.node {
+        Some(NodeEnum::Constraint(constraint)) => {
+            let target = constraint.pktable.as_ref().and_then(|range| context.relation(range));
+            target.is_some_and(|target| matches!(target.placement, Placement::Hash { .. }))
+        }
+        _ => false,
+    };
+    statement.distribute_by.is_none()
+        && create.inh_relations.is_empty()
+        && create.table_elts.iter().any(|element| match &element.node {
+            Some(NodeEnum::ColumnDef(column)) => column.constraints.iter().any(refers_to_hash),
+            _ => refers_to_hash(element),
+        })
+}
+
 /// The same for changes of a table.
 fn changes_ties(tree: &NodeEnum) -> bool {
     let NodeEnum::AlterTableStmt(alter) = tree else { return false };
@@ -286,6 +304,12 @@ pub(super) fn with_nodes(
         return Ok(plan);
     };
     ddl.scope = match tree {
+        NodeEnum::CreateStmt(create) if follows(create, statement, context) => DdlNodes::Shared {
+            relations: Vec::new(),
+            brings: false,
+            others: None,
+            each: Vec::new(),
+        },
         NodeEnum::CreateStmt(create) if makes_home_table(create, statement, context) => {
             DdlNodes::Home
         }

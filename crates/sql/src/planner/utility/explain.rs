@@ -31,6 +31,7 @@ pub(in crate::planner) fn explained<'s>(
         offset: statement.offset + start,
         tree,
         distribute_by: statement.distribute_by.clone(),
+        cascades: statement.cascades,
         global_unique: statement.global_unique,
         parameter_count: statement.parameter_count,
     };

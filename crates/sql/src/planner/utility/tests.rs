@@ -150,17 +150,40 @@ fn functions_of_tutti() {
         "#]],
     );
     check(
+        "ALTER TABLE orders DISTRIBUTE BY HASH (customer_id); ALTER TABLE IF EXISTS \"S 1\".\"T\" DISTRIBUTE BY HOME CASCADE",
+        expect![[r#"
+            Tutti(Place(Placing { table: "\"orders\"", distribute_by: Hash("customer_id"), if_exists: false, cascades: false }))
+            Tutti(Place(Placing { table: "\"S 1\".\"T\"", distribute_by: Home, if_exists: true, cascades: true }))
+        "#]],
+    );
+    check(
+        "ALTER TABLE ONLY orders DISTRIBUTE BY REPLICATED",
+        expect![[r#"
+            0A000 ALTER TABLE ONLY … DISTRIBUTE BY is not supported
+              Rows of partitions and children are rows of their parent, and must be where the parent's are.
+              Leave out ONLY.
+        "#]],
+    );
+    check(
+        "ALTER TABLE tutti.placement DISTRIBUTE BY HOME",
+        expect![[r#"
+            42501 permission denied for schema tutti
+              It is the cluster's own catalog, which gateways keep.
+              Leave it out of dumps that are restored: pg_dump --exclude-schema=tutti.
+        "#]],
+    );
+    check(
         "SELECT tutti_distribute('orders')",
         expect![[r#"
             42883 function tutti_distribute with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_check(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_progress(), tutti_check(); their arguments are literals.
         "#]],
     );
     check(
         "SELECT tutti_version(1)",
         expect![[r#"
             42883 function tutti_version with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_check(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_progress(), tutti_check(); their arguments are literals.
         "#]],
     );
 }
@@ -376,19 +399,19 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, follows: false, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None })
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None })
         "#]],
     );
     check(
         "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), follows: false, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None })
         "#]],
     );
     check(
@@ -497,19 +520,19 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, follows: false, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
         "#]],
     );
     check(
         "SELECT id INTO t FROM orders UNION SELECT 1",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
         "#]],
     );
     check(
