@@ -52,7 +52,8 @@ fn sizes_are_those_of_all_nodes_however_they_are_asked_for() -> Result<()> {
     let (cluster, mut client) = start()?;
     client.query("CREATE TABLE wanted (name text, number oid) DISTRIBUTE BY HOME")?;
     for relation in RELATIONS {
-        client.query(&format!("INSERT INTO wanted VALUES ('{relation}', '{relation}'::regclass)"))?;
+        client
+            .query(&format!("INSERT INTO wanted VALUES ('{relation}', '{relation}'::regclass)"))?;
         for function in FUNCTIONS {
             let of_nodes = on_nodes(&cluster, &format!("SELECT {function}('{relation}')"))?;
             let sum: f64 = of_nodes.iter().sum();
@@ -63,10 +64,16 @@ fn sizes_are_those_of_all_nodes_however_they_are_asked_for() -> Result<()> {
                 format!("SELECT {function}(oid) FROM pg_class WHERE relname = '{relation}'"),
                 format!("SELECT {function}(number) FROM wanted WHERE name = '{relation}'"),
                 format!("SELECT {function}((SELECT number FROM wanted WHERE name = '{relation}'))"),
-                format!("SELECT {function}(quote_ident(nspname) || '.' || quote_ident(relname)) \
-                     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = '{relation}'"),
-                format!("SELECT sum({function}(c.oid)) FROM pg_class c WHERE c.relname = '{relation}' GROUP BY c.relkind"),
-                format!("WITH a AS (SELECT {function}(oid) AS s FROM pg_class WHERE relname = '{relation}') SELECT s FROM a"),
+                format!(
+                    "SELECT {function}(quote_ident(nspname) || '.' || quote_ident(relname)) \
+                     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = '{relation}'"
+                ),
+                format!(
+                    "SELECT sum({function}(c.oid)) FROM pg_class c WHERE c.relname = '{relation}' GROUP BY c.relkind"
+                ),
+                format!(
+                    "WITH a AS (SELECT {function}(oid) AS s FROM pg_class WHERE relname = '{relation}') SELECT s FROM a"
+                ),
                 format!("SELECT {function}('{relation}') FROM t WHERE id = 7"),
                 format!("VALUES ({function}('{relation}'))"),
             ] {
@@ -156,10 +163,18 @@ fn estimates_are_those_of_all_rows() -> Result<()> {
             };
             for query in [
                 query,
-                format!("SELECT c.{column}::bigint AS n FROM pg_catalog.pg_class c WHERE c.oid = '{relation}'::regclass"),
-                format!("SELECT max({column}) FROM pg_class WHERE relname = '{relation}' GROUP BY relname"),
-                format!("SELECT {column} FROM pg_class WHERE relname = '{relation}' GROUP BY {column}"),
-                format!("SELECT (SELECT {column} FROM pg_class WHERE oid = a.oid) FROM pg_class a WHERE relname = '{relation}'"),
+                format!(
+                    "SELECT c.{column}::bigint AS n FROM pg_catalog.pg_class c WHERE c.oid = '{relation}'::regclass"
+                ),
+                format!(
+                    "SELECT max({column}) FROM pg_class WHERE relname = '{relation}' GROUP BY relname"
+                ),
+                format!(
+                    "SELECT {column} FROM pg_class WHERE relname = '{relation}' GROUP BY {column}"
+                ),
+                format!(
+                    "SELECT (SELECT {column} FROM pg_class WHERE oid = a.oid) FROM pg_class a WHERE relname = '{relation}'"
+                ),
             ] {
                 assert_eq!(number(&mut client, &query)?, expected, "{query} {of_nodes:?}");
             }

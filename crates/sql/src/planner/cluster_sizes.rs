@@ -88,7 +88,8 @@ fn of_all_nodes(select: &SelectStmt, context: &Context<'_>) -> Option<Box<Select
     parse_select(&deparse(&tree).ok()?).ok()
 }
 
-/// What changes or locks rows, or has names that would be taken for ours.
+/// What changes or locks rows, has names that would be taken for ours, or is a dump's: pg_dump orders its work by
+/// `toastpages`, or carries statistics of one server with them, and lets no view be read meanwhile.
 fn is_beyond(of: &NodeEnum, context: &Context<'_>) -> bool {
     match of {
         NodeEnum::InsertStmt(_)
@@ -96,6 +97,12 @@ fn is_beyond(of: &NodeEnum, context: &Context<'_>) -> bool {
         | NodeEnum::DeleteStmt(_)
         | NodeEnum::MergeStmt(_) => true,
         NodeEnum::SelectStmt(select) => !select.locking_clause.is_empty(),
+        NodeEnum::ResTarget(target) => target.name == "toastpages",
+        NodeEnum::ColumnRef(reference) => reference
+            .fields
+            .last()
+            .and_then(string)
+            .is_some_and(|name| ["relallvisible", "relallfrozen"].contains(&name)),
         NodeEnum::CommonTableExpr(cte) => {
             cte.ctename.starts_with(PREFIX) || cte.ctename == "pg_class"
         }
@@ -104,6 +111,11 @@ fn is_beyond(of: &NodeEnum, context: &Context<'_>) -> bool {
         }
         _ => false,
     }
+}
+
+/// What the query in WITH is called that gives what other nodes have of this.
+fn query_name(column: &str) -> String {
+    format!("{PREFIX}{column}")
 }
 
 /// Which of [`OF_CLASS`] a reference may be.
@@ -264,8 +276,8 @@ impl Search<'_> {
             _ => return None,
         };
         let of = quote_identifier(&entry.name);
-        let value =
-            format!("tutti.{name}({of}.oid, {of}.{name}, (SELECT sizes FROM {PREFIX}{column}))");
+        let query = query_name(column);
+        let value = format!("tutti.{name}({of}.oid, {of}.{name}, (SELECT sizes FROM {query}))");
         let value = expression(&value).ok()?;
         self.found.insert(column);
         self.named = None;
@@ -285,9 +297,8 @@ impl Search<'_> {
         if !is_plain || !means_built_in(schema, name, self.context) {
             return;
         }
-        let Ok(elsewhere) = expression(&format!("(SELECT sizes FROM {PREFIX}{column})")) else {
-            return;
-        };
+        let query = query_name(column);
+        let Ok(elsewhere) = expression(&format!("(SELECT sizes FROM {query})")) else { return };
         if column != OF_DATABASE {
             match (call.args.first().and_then(relation_name), &mut self.named) {
                 (Some(name), Some(named)) => _ = named.insert(name),
@@ -329,7 +340,8 @@ impl Search<'_> {
                      WHERE o.value IS NOT NULL"
                 ),
             };
-            let select = parse_select(&format!("WITH {PREFIX}{column} (sizes) AS ({query}) SELECT"))?;
+            let name = query_name(column);
+            let select = parse_select(&format!("WITH {name} (sizes) AS ({query}) SELECT"))?;
             let of_with = select.with_clause.map(|with| with.ctes).unwrap_or_default();
             Ok(of_with)
         });

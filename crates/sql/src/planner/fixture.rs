@@ -189,10 +189,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
     columns.push(column("tuples", FLOAT4, None));
     let cluster_views = [
         of_nodes("relation_sizes", columns),
-        of_nodes(
-            "database_sizes",
-            vec![column("node", INT4, None), column("bytes", INT8, None)],
-        ),
+        of_nodes("database_sizes", vec![column("node", INT4, None), column("bytes", INT8, None)]),
     ];
     let cluster_views =
         cluster_views.map(|view| (view.name.clone(), Arc::new(view))).into_iter().collect();

@@ -410,7 +410,10 @@ fn collect(
     let is_named = table.items.iter().any(|item| analysis.only_named.contains(item));
     let sample = &table.sample;
     let (name, sample) = match is_named {
-        true => (format!("(SELECT * FROM {}{sample})", relation.sql_name()), ""),
+        true => {
+            let sampled = relation.sql_name() + sample;
+            (format!("(SELECT * FROM {sampled})"), "")
+        }
         false => (relation.sql_name(), sample.as_str()),
     };
     let condition = entry.condition(None);

@@ -14,6 +14,7 @@ use pg_query::protobuf::{AExpr, AExprKind, ColumnRef, Node, SelectStmt, TypeCast
 
 use super::analysis::{Analysis, Constraint, ItemId, NOWHERE, Source, SystemUse};
 use super::context::Context;
+use super::names::is_system_column;
 use super::scatter::reads_distributed;
 use super::syntax::{contains, string};
 use crate::catalog::Relation;
@@ -227,7 +228,9 @@ pub(super) fn beside<'a>(
     let level = analysis.queries.iter().position(|query| query.items.contains(&item))?;
     let query = &analysis.queries[level];
     let is_known = !analysis.loose_star
-        && analysis.loose_names.is_empty()
+        && !analysis.loose_names.iter().any(|name| {
+            *name == analysis.items[item].name || is_system_column(name)
+        })
         && !query.names_unknown
         && query.merged.is_empty()
         && !analysis.items[item].hidden

@@ -621,10 +621,10 @@ fn refused() {
     check(
         "SELECT count(DISTINCT ctid) FROM orders",
         expect![[r#"
-        0A000 system columns of "orders" cannot be read here
-          Its rows are brought together from several nodes, where these columns have meanings of their own.
-          Leave ctid, xmin, tableoid and their kin out, or pin the table's distribution key.
-    "#]],
+            0A000 system columns of "orders" cannot be read here
+              Its rows are brought together from several nodes, where these columns have meanings of their own: they can be shown, and nothing can be computed by them.
+              Leave ctid, xmin and their kin out, or pin the table's distribution key.
+        "#]],
     );
     check(
         "SELECT place_order() FROM orders",
@@ -637,10 +637,10 @@ fn refused() {
     check(
         "SELECT * FROM orders TABLESAMPLE system_rows (10) ORDER BY 1",
         expect![[r#"
-        0A000 TABLESAMPLE of "orders" is not supported here
-          Its rows are brought together from several nodes before they are read.
-          Use a condition on random() instead.
-    "#]],
+            0A000 this TABLESAMPLE of "orders" is not supported here
+              Each node would have to take a sample of its own rows before they are brought together.
+              Use BERNOULLI or SYSTEM with literals or parameters, and no row locks.
+        "#]],
     );
     check(
         "SELECT * FROM orders JOIN items USING (id) FOR UPDATE",
@@ -761,10 +761,16 @@ fn first_rows_are_locked() {
 #[test]
 fn samples_and_system_columns() {
     for (sql, expected) in [
-        ("SELECT total FROM orders TABLESAMPLE SYSTEM ($1) REPEATABLE (-3) ORDER BY 1", expect![[]]),
+        (
+            "SELECT total FROM orders TABLESAMPLE SYSTEM ($1) REPEATABLE (-3) ORDER BY 1",
+            expect![[]],
+        ),
         ("SELECT count(*) FROM orders AS o TABLESAMPLE BERNOULLI (10)", expect![[]]),
         ("SELECT * FROM orders TABLESAMPLE BERNOULLI (10) JOIN events ON at = placed", expect![[]]),
-        ("SELECT name FROM customers JOIN items i TABLESAMPLE BERNOULLI (10) USING (id)", expect![[]]),
+        (
+            "SELECT name FROM customers JOIN items i TABLESAMPLE BERNOULLI (10) USING (id)",
+            expect![[]],
+        ),
         ("SELECT ctid, * FROM orders ORDER BY total", expect![[]]),
         ("SELECT tableoid, customers.tableoid::regclass FROM customers", expect![[]]),
         ("SELECT id FROM orders WHERE tableoid = 16384", expect![[]]),
