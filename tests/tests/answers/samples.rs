@@ -158,6 +158,8 @@ fn a_table_is_told_by_node_1s_number() -> Result<()> {
         "SELECT count(DISTINCT o) FROM (SELECT tableoid AS o FROM parts ORDER BY id LIMIT 99) s",
         "SELECT count(*) FROM pg_class WHERE oid IN (SELECT tableoid FROM parts) AND relname IN ('part_1', 'part_2')",
         "SELECT count(*) FROM (SELECT DISTINCT tableoid::regclass FROM parts) s",
+        "SELECT count(DISTINCT c.tableoid::regclass::text) FROM parts c WHERE c.tableoid::regclass::text ~ '^part_'",
+        "SELECT count(DISTINCT n.tableoid) FROM parts n WHERE n.tableoid::regclass::text ~ '^part_'",
     ] {
         assert_eq!(client.value(query)?, "2", "{query}");
     }

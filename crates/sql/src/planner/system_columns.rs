@@ -22,7 +22,8 @@ use crate::refusal::Refusal;
 use crate::walk;
 
 /// What finds a table's name by its OID, and the other way round.
-const NAMES: &str = "pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace";
+const NAMES: &str = "pg_catalog.pg_class tutti_c \
+     JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace";
 const TABLE: &str = "tableoid";
 
 /// Errors: 0A000 if one row is meant by a place that rows of several nodes may have.
@@ -315,8 +316,8 @@ impl Beside<'_> {
     pub(super) fn said(&self, row: &str, alias: &str) -> String {
         let of = |name: &&str| match *name {
             TABLE => format!(
-                "(SELECT ARRAY[n.nspname::pg_catalog.text, c.relname::pg_catalog.text]::pg_catalog.text \
-                 FROM {NAMES} WHERE c.oid OPERATOR(pg_catalog.=) {alias}.{TABLE})"
+                "(SELECT ARRAY[tutti_n.nspname::pg_catalog.text, tutti_c.relname::pg_catalog.text]::pg_catalog.text \
+                 FROM {NAMES} WHERE tutti_c.oid OPERATOR(pg_catalog.=) {alias}.{TABLE})"
             ),
             name => format!("{alias}.{name}::pg_catalog.text"),
         };
@@ -330,8 +331,8 @@ impl Beside<'_> {
             let value = format!("tutti_f.tutti_v[{}]", index + 2);
             match *name {
                 TABLE => format!(
-                    "(SELECT c.oid FROM {NAMES} WHERE n.nspname OPERATOR(pg_catalog.=) ({value}::pg_catalog.text[])[1] \
-                     AND c.relname OPERATOR(pg_catalog.=) ({value}::pg_catalog.text[])[2]) AS {TABLE}"
+                    "(SELECT tutti_c.oid FROM {NAMES} WHERE tutti_n.nspname OPERATOR(pg_catalog.=) ({value}::pg_catalog.text[])[1] \
+                     AND tutti_c.relname OPERATOR(pg_catalog.=) ({value}::pg_catalog.text[])[2]) AS {TABLE}"
                 ),
                 "ctid" => format!("{value}::pg_catalog.tid AS ctid"),
                 name @ ("cmin" | "cmax") => format!("{value}::pg_catalog.cid AS {name}"),
