@@ -287,10 +287,12 @@ fn sizes_and_placements_are_the_clusters() -> Result<()> {
         ("copies", "Options: distribute by replicated"),
         ("own", "Options: distribute by home"),
     ] {
-        let told = psql.run(&[&format!("\\d+ {table}")])?;
+        // Without -t, which leaves footers out.
+        let told = psql.output(&["-A", "-c", &format!("\\d+ {table}")])?;
+        let told = String::from_utf8(told.stdout)?;
         ensure!(told.lines().any(|line| line == options), "{table}: {told}");
-        ensure!(!psql.run(&[&format!("\\d {table}")])?.contains("distribute"));
     }
-    ensure!(!psql.run(&["\\d+ spread_pkey"])?.contains("distribute"));
+    let index = psql.output(&["-A", "-c", "\\d+ spread_pkey"])?;
+    ensure!(!String::from_utf8(index.stdout)?.contains("distribute"));
     Ok(())
 }

@@ -340,6 +340,17 @@ impl<'a> Analysis<'a> {
         self.system_columns.iter().any(|of| of.item == item)
     }
 
+    /// Whether rows of distributed tables are read in a query.
+    pub(super) fn reads_distributed(&self, query: QueryId) -> bool {
+        let of = &self.queries[query];
+        of.set.is_some_and(|set| {
+            self.reads_distributed(set.left) || self.reads_distributed(set.right)
+        }) || of.items.iter().any(|item| match self.items[*item].source {
+            Source::Query(query) => self.reads_distributed(query),
+            _ => self.items[*item].distributed().is_some(),
+        })
+    }
+
     /// The items with distributed rows.
     pub(super) fn distributed(
         &self,

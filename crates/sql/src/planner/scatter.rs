@@ -129,19 +129,9 @@ pub(super) fn unstable_subquery(analysis: &Analysis<'_>) -> Option<String> {
         return Some(sample);
     }
     let is_unstable =
-        |id: &QueryId| analysis.queries[*id].unstable && !reads_distributed(analysis, *id);
+        |id: &QueryId| analysis.queries[*id].unstable && !analysis.reads_distributed(*id);
     (1..analysis.queries.len()).find(is_unstable).map(|_| {
         "a subquery with LIMIT, windows or ordered aggregates may differ by node".to_owned()
-    })
-}
-
-pub(super) fn reads_distributed(analysis: &Analysis<'_>, query: QueryId) -> bool {
-    let of = &analysis.queries[query];
-    of.set.is_some_and(|set| {
-        reads_distributed(analysis, set.left) || reads_distributed(analysis, set.right)
-    }) || of.items.iter().any(|item| match analysis.items[*item].source {
-        Source::Query(query) => reads_distributed(analysis, query),
-        _ => analysis.items[*item].distributed().is_some(),
     })
 }
 

@@ -15,7 +15,6 @@ use pg_query::protobuf::{AExpr, AExprKind, ColumnRef, Node, SelectStmt, TypeCast
 use super::analysis::{Analysis, Constraint, ItemId, NOWHERE, Source, SystemUse};
 use super::context::Context;
 use super::names::is_system_column;
-use super::scatter::reads_distributed;
 use super::syntax::{contains, string};
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
@@ -117,7 +116,7 @@ fn is_of_a_node(value: &Node, analysis: &Analysis<'_>, context: &Context<'_>) ->
             let item = of_columns.next().map(|of| of.item);
             let item = item.or_else(|| use_at(reference, analysis).map(|of| of.item));
             item.is_some_and(|item| match analysis.items[item].source {
-                Source::Query(query) => reads_distributed(analysis, query),
+                Source::Query(query) => analysis.reads_distributed(query),
                 _ => analysis.items[item].distributed().is_some(),
             })
         }

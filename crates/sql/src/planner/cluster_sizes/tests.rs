@@ -1,3 +1,5 @@
+//! Which calls and columns ask all nodes, and what is left to node 1.
+
 use super::of_all_nodes;
 use crate::planner::context::Context;
 use crate::planner::fixture::{shop, shop_scope};

@@ -815,18 +815,18 @@ fn samples_and_system_columns() {
         (
             "SELECT tableoid, customers.tableoid::regclass FROM customers",
             expect![[r#"
-            gather on One(Home) Read
-              SELECT ARRAY[ROW(NULL, NULL)::pg_catalog.text, (SELECT ARRAY[n.nspname::pg_catalog.text, c.relname::pg_catalog.text]::pg_catalog.text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE c.oid OPERATOR(pg_catalog.=) "customers".tableoid)]::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-              SELECT tableoid, customers.tableoid::regclass FROM (SELECT tutti_r.*, (SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE n.nspname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[1] AND c.relname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[2]) AS tableoid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.customers[]) tutti_r) customers
-        "#]],
+                gather on One(Home) Read
+                  SELECT ARRAY[ROW(NULL, NULL)::pg_catalog.text, (SELECT ARRAY[tutti_n.nspname::pg_catalog.text, tutti_c.relname::pg_catalog.text]::pg_catalog.text FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_c.oid OPERATOR(pg_catalog.=) "customers".tableoid)]::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                  SELECT tableoid, customers.tableoid::regclass FROM (SELECT tutti_r.*, (SELECT tutti_c.oid FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_n.nspname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[1] AND tutti_c.relname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[2]) AS tableoid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.customers[]) tutti_r) customers
+            "#]],
         ),
         (
             "SELECT id FROM orders WHERE tableoid = 16384",
             expect![[r#"
-            gather on One(Home) Read
-              SELECT ARRAY[ROW("orders"."id", NULL, NULL, NULL)::pg_catalog.text, (SELECT ARRAY[n.nspname::pg_catalog.text, c.relname::pg_catalog.text]::pg_catalog.text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE c.oid OPERATOR(pg_catalog.=) "orders".tableoid)]::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
-              SELECT id FROM (SELECT tutti_r.*, (SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace WHERE n.nspname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[1] AND c.relname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[2]) AS tableoid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.orders[]) tutti_r) orders WHERE tableoid = 16384
-        "#]],
+                gather on One(Home) Read
+                  SELECT ARRAY[ROW("orders"."id", NULL, NULL, NULL)::pg_catalog.text, (SELECT ARRAY[tutti_n.nspname::pg_catalog.text, tutti_c.relname::pg_catalog.text]::pg_catalog.text FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_c.oid OPERATOR(pg_catalog.=) "orders".tableoid)]::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                  SELECT id FROM (SELECT tutti_r.*, (SELECT tutti_c.oid FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_n.nspname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[1] AND tutti_c.relname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[2]) AS tableoid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.orders[]) tutti_r) orders WHERE tableoid = 16384
+            "#]],
         ),
         (
             "SELECT id FROM orders WHERE tableoid = 'orders'::regclass",
