@@ -312,7 +312,7 @@ pub const CARRIERS: &str = "tutti_async";
 
 /// The views of the schema `tutti` in which every node has rows of its own, about itself. They are read as tables that are
 /// spread without a key, and nobody writes them.
-pub const CLUSTER_VIEWS: [&str; 7] = [
+pub const CLUSTER_VIEWS: [&str; 9] = [
     "stat_activity",
     "locks",
     "stat_user_tables",
@@ -320,11 +320,25 @@ pub const CLUSTER_VIEWS: [&str; 7] = [
     "stats",
     "table_sizes",
     "stat_statements",
+    "relation_sizes",
+    "database_sizes",
 ];
 
 /// The schema `tutti` is not a user's; these of its functions occur in statements that the planner
 /// generates and plans again.
 pub(crate) const OUTPUT_FUNCTIONS: [&str; 3] = ["row_output", "value_output", "rows_input"];
+/// The same of those that add up what nodes take up, and of what tells a placement: only where node 1's system catalog is
+/// read, too.
+pub(crate) const CATALOG_FUNCTIONS: [&str; 8] = [
+    "pg_relation_size",
+    "pg_table_size",
+    "pg_indexes_size",
+    "pg_total_relation_size",
+    "pg_database_size",
+    "relpages",
+    "reltuples",
+    "placement_option",
+];
 static OUTPUT_FUNCTION: Function = Function {
     volatility: Volatility::Immutable,
     aggregate: false,
@@ -400,7 +414,8 @@ impl Catalog {
             let builtin = (schema == "pg_catalog").then(|| self.builtin_functions.get(name));
             builtin.flatten().or_else(|| self.functions.get(schema)?.get(name))
         };
-        if schema == Some("tutti") && OUTPUT_FUNCTIONS.contains(&name) {
+        let is_own = OUTPUT_FUNCTIONS.contains(&name) || CATALOG_FUNCTIONS.contains(&name);
+        if schema == Some("tutti") && is_own {
             return Some(&OUTPUT_FUNCTION);
         }
         if let Some(schema) = schema {

@@ -6,6 +6,7 @@
 //! Never: kills a gateway or judges what is left of it; that is `faults`.
 //! Start reading at [`differential`], or in ARCHITECTURE.md at the table of tests.
 
+mod cluster_sizes;
 mod cluster_views;
 mod code_at_commit;
 mod copies;
@@ -32,6 +33,7 @@ mod protocol;
 mod psql;
 mod psycopg;
 mod random;
+mod samples;
 mod scripts;
 mod transit;
 mod unseen;

@@ -259,3 +259,40 @@ fn column_sum(path: &std::path::Path, column: &str) -> Result<u64> {
         |line: &str| line.trim_end().split(',').nth(index).and_then(|v| v.parse::<u64>().ok());
     Ok(lines.filter_map(value).sum())
 }
+
+#[test]
+fn sizes_and_placements_are_the_clusters() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let Some(psql) = Psql::find(&cluster.endpoint()) else { return Ok(()) };
+    psql.run(&[
+        "CREATE TABLE spread (id int PRIMARY KEY, v text) WITH (fillfactor = 70) DISTRIBUTE BY HASH (id)",
+        "INSERT INTO spread SELECT n, repeat('v', 900) FROM generate_series(1, 900) n",
+        "CREATE TABLE copies (id int) DISTRIBUTE BY REPLICATED",
+        "CREATE TABLE own (id int) DISTRIBUTE BY HOME",
+    ])?;
+    let (mut table, mut index) = (0, 0);
+    for node in cluster.nodes() {
+        let mut client = Client::connect(&node)?;
+        table += client.value("SELECT pg_table_size('spread')")?.parse::<i64>()?;
+        index += client.value("SELECT pg_relation_size('spread_pkey')")?.parse::<i64>()?;
+    }
+    let pretty = |bytes: i64| psql.run(&[&format!("SELECT pg_size_pretty({bytes}::bigint)")]);
+    for (command, bytes) in [("\\dt+ spread", table), ("\\di+ spread_pkey", index)] {
+        let (told, expected) = (psql.run(&[command])?, pretty(bytes)?);
+        ensure!(told.contains(&format!("|{}|", expected.trim())), "{command}: {told} {expected}");
+    }
+    ensure!(psql.run(&["\\l+"])?.contains("postgres"));
+    for (table, options) in [
+        ("spread", "Options: fillfactor=70, distribute by hash (id)"),
+        ("copies", "Options: distribute by replicated"),
+        ("own", "Options: distribute by home"),
+    ] {
+        // Without -t, which leaves footers out.
+        let told = psql.output(&["-A", "-c", &format!("\\d+ {table}")])?;
+        let told = String::from_utf8(told.stdout)?;
+        ensure!(told.lines().any(|line| line == options), "{table}: {told}");
+    }
+    let index = psql.output(&["-A", "-c", "\\d+ spread_pkey"])?;
+    ensure!(!String::from_utf8(index.stdout)?.contains("distribute"));
+    Ok(())
+}

@@ -54,6 +54,56 @@ WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_s
     AND n.nspname !~ '^pg_toast';
 COMMENT ON VIEW tutti.table_sizes IS 'What tables and materialized views take up on every node, with their indexes. A partitioned table is its partitions.';
 
+-- What nodes other than node 1 add to what PostgreSQL's functions and pg_class say there. A TOAST table is called by its
+-- table's name, for its own is another on each node. What has not been counted yet, or is a copy of rows of node 1, adds nothing.
+CREATE OR REPLACE VIEW tutti.relation_sizes WITH (security_invoker) AS
+SELECT me.node, n.nspname AS schemaname, named.relname, named.oid <> c.oid AS is_toast,
+    pg_relation_size(c.oid) AS main_bytes, pg_table_size(c.oid) AS table_bytes, pg_indexes_size(c.oid) AS index_bytes,
+    pg_total_relation_size(c.oid) AS total_bytes,
+    CASE WHEN p.kind IN ('hash', 'round_robin') THEN c.relpages END AS pages,
+    CASE WHEN p.kind IN ('hash', 'round_robin') AND c.reltuples >= 0 THEN c.reltuples END AS tuples
+FROM tutti.this_node me JOIN pg_class c ON me.node <> 1
+LEFT JOIN pg_class t ON c.relkind = 't' AND t.reltoastrelid = c.oid
+LEFT JOIN pg_index i ON i.indexrelid = c.oid
+JOIN pg_class named ON named.oid = coalesce(t.oid, c.oid)
+JOIN pg_namespace n ON n.oid = named.relnamespace
+LEFT JOIN tutti.placements p ON p.relation = coalesce(i.indrelid, named.oid)
+WHERE c.relkind IN ('r', 'p', 'm', 'i', 'I', 't') AND n.nspname NOT IN ('information_schema', 'tutti')
+    AND n.nspname !~ '^pg_';
+COMMENT ON VIEW tutti.relation_sizes IS 'What relations take up on every node but node 1, for the sizes that its own functions are asked for.';
+
+CREATE OR REPLACE VIEW tutti.database_sizes WITH (security_invoker) AS
+SELECT me.node, pg_database_size(d.oid) AS bytes
+FROM tutti.this_node me JOIN pg_database d ON me.node <> 1 AND d.datname = current_database();
+COMMENT ON VIEW tutti.database_sizes IS 'What the database takes up on every node but node 1.';
+
+-- What node 1 says and what the others add to it, by its OIDs. Their names are those of the arguments that PostgreSQL's have.
+CREATE OR REPLACE FUNCTION tutti.pg_relation_size(relation regclass, elsewhere jsonb) RETURNS bigint LANGUAGE sql
+RETURN pg_relation_size(relation) + coalesce((elsewhere ->> relation::oid::text)::bigint, 0);
+CREATE OR REPLACE FUNCTION tutti.pg_table_size(relation regclass, elsewhere jsonb) RETURNS bigint LANGUAGE sql
+RETURN pg_table_size(relation) + coalesce((elsewhere ->> relation::oid::text)::bigint, 0);
+CREATE OR REPLACE FUNCTION tutti.pg_indexes_size(relation regclass, elsewhere jsonb) RETURNS bigint LANGUAGE sql
+RETURN pg_indexes_size(relation) + coalesce((elsewhere ->> relation::oid::text)::bigint, 0);
+CREATE OR REPLACE FUNCTION tutti.pg_total_relation_size(relation regclass, elsewhere jsonb) RETURNS bigint LANGUAGE sql
+RETURN pg_total_relation_size(relation) + coalesce((elsewhere ->> relation::oid::text)::bigint, 0);
+CREATE OR REPLACE FUNCTION tutti.pg_database_size(database name, elsewhere bigint) RETURNS bigint LANGUAGE sql
+RETURN pg_database_size(database) + CASE WHEN database = current_database() THEN coalesce(elsewhere, 0) ELSE 0 END;
+CREATE OR REPLACE FUNCTION tutti.pg_database_size(database oid, elsewhere bigint) RETURNS bigint LANGUAGE sql
+RETURN pg_database_size(database) + CASE WHEN database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+    THEN coalesce(elsewhere, 0) ELSE 0 END;
+CREATE OR REPLACE FUNCTION tutti.relpages(relation oid, here integer, elsewhere jsonb) RETURNS integer LANGUAGE sql
+RETURN least(here + coalesce((elsewhere ->> relation::text)::bigint, 0), 2147483647)::integer;
+CREATE OR REPLACE FUNCTION tutti.reltuples(relation oid, here real, elsewhere jsonb) RETURNS real LANGUAGE sql
+RETURN coalesce(CASE WHEN here < 0 THEN 0 ELSE here END + (elsewhere ->> relation::text)::real, here);
+
+-- For psql, among a table's options.
+CREATE OR REPLACE FUNCTION tutti.placement_option(relation oid) RETURNS text[] LANGUAGE sql STABLE
+RETURN (SELECT ARRAY['distribute by ' || CASE p.kind WHEN 'hash' THEN format('hash (%I)', a.attname)
+        WHEN 'round_robin' THEN 'round robin' WHEN 'replicated' THEN 'replicated' WHEN 'home' THEN 'home'
+        ELSE format('replicated async (%I)', a.attname) END]
+    FROM tutti.placements p LEFT JOIN pg_attribute a ON a.attrelid = p.relation AND a.attnum = p.key_attnum
+    WHERE p.relation = placement_option.relation);
+
 -- The extension need not be there, and then no view can name it.
 CREATE OR REPLACE FUNCTION tutti.statements() RETURNS TABLE (usename name, datname name, toplevel boolean, queryid bigint,
     query text, plans bigint, total_plan_time float8, calls bigint, total_exec_time float8, min_exec_time float8,

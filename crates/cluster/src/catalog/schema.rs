@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 32;
+pub const SCHEMA_VERSION: u32 = 33;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -48,7 +48,8 @@ pub const SCHEMA_VERSION: u32 = 32;
 /// - `note_change`, `forget_dropped`, `forget_changed` and `insert_ticket` take no arguments, and calling
 ///   them without need changes nothing that is relied on.
 ///
-/// - `statements`, and the views that show what a node says of itself, read as who asks;
+/// - `statements`, the views that show what a node says of itself, and what adds sizes up (`pg_table_size` and the like)
+///   read as who asks;
 /// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction only
 ///   what it has done itself;
 /// - `declare` requires a seal and the rights of the function's owner, `end_declaration` a seal.
@@ -64,7 +65,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 32) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 33) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -384,7 +385,8 @@ BEGIN
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
     tutti.declaration, tutti.change, tutti.unique_index, tutti.placements, tutti.this_node, tutti.stat_activity, tutti.locks,
-    tutti.stat_user_tables, tutti.stat_user_indexes, tutti.stats, tutti.table_sizes, tutti.stat_statements TO PUBLIC;
+    tutti.stat_user_tables, tutti.stat_user_indexes, tutti.stats, tutti.table_sizes, tutti.stat_statements,
+    tutti.relation_sizes, tutti.database_sizes TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.keep_rights, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
@@ -399,9 +401,11 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_unique, tutti.keep_unique,
     tutti.unique_entries, tutti.forget_unique, tutti.unique_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
-    tutti.unfinished, tutti.of_moment, tutti.statements TO PUBLIC;
+    tutti.unfinished, tutti.of_moment, tutti.statements, tutti.pg_relation_size, tutti.pg_table_size,
+    tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
+    tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 32;
+UPDATE tutti.secret SET shape = 33;
 "
 );
 
@@ -470,7 +474,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (32, "9c359f3504ee5be4".to_owned()),
+            (33, "4a7f0da1f159768c".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

@@ -10,7 +10,7 @@ use super::function_use::FunctionUse;
 use super::syntax::string;
 use crate::catalog::{Column, MapId, Placement, Relation};
 use crate::shape::Hole;
-use pg_query::protobuf::{Alias, ColumnRef, Node};
+use pg_query::protobuf::{Alias, ColumnRef, Node, RangeTableSample};
 
 /// Index in [`Analysis::items`].
 pub(super) type ItemId = usize;
@@ -73,8 +73,8 @@ pub(super) struct Item<'a> {
     pub(super) location: i32,
     /// No row of it is null-extended or only tested for: the level's rows are linear in it.
     pub(super) linear: bool,
-    /// Read through TABLESAMPLE.
-    pub(super) sampled: bool,
+    /// Its TABLESAMPLE, if it is read through one.
+    pub(super) sample: Option<&'a RangeTableSample>,
     /// Hidden after the alias of a join.
     pub(super) hidden: bool,
 }
@@ -251,6 +251,17 @@ pub(super) struct ColumnUse {
     pub(super) before_grouping: bool,
 }
 
+/// A mention of an item's system column.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SystemUse<'a> {
+    pub(super) item: ItemId,
+    pub(super) name: &'a str,
+    /// Location of the `ColumnRef`.
+    pub(super) location: i32,
+    /// Without the name of its table.
+    pub(super) is_bare: bool,
+}
+
 /// A data-modifying statement in WITH.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Modification<'a> {
@@ -290,8 +301,8 @@ pub(super) struct Analysis<'a> {
     pub(super) modifications: Vec<Modification<'a>>,
     /// An UPDATE in WITH assigns a distribution key.
     pub(super) moves_key: bool,
-    /// Items of which a system column is mentioned.
-    pub(super) system_columns: Vec<ItemId>,
+    /// Mentions of system columns.
+    pub(super) system_columns: Vec<SystemUse<'a>>,
     /// Items whose rows are locked.
     pub(super) locked: Vec<ItemId>,
     /// Items of which all columns are named where none is computed: the right to read them is needed, their values
@@ -322,6 +333,22 @@ impl<'a> Analysis<'a> {
     /// Whether it reads what a part of the statement has returned, which no node has.
     pub(super) fn reads_returned(&self) -> bool {
         self.distributed().any(|(_, relation, _)| relation.returned_by.is_some())
+    }
+
+    /// Whether a system column of the item is mentioned.
+    pub(super) fn mentions_system_column(&self, item: ItemId) -> bool {
+        self.system_columns.iter().any(|of| of.item == item)
+    }
+
+    /// Whether rows of distributed tables are read in a query.
+    pub(super) fn reads_distributed(&self, query: QueryId) -> bool {
+        let of = &self.queries[query];
+        of.set.is_some_and(|set| {
+            self.reads_distributed(set.left) || self.reads_distributed(set.right)
+        }) || of.items.iter().any(|item| match self.items[*item].source {
+            Source::Query(query) => self.reads_distributed(query),
+            _ => self.items[*item].distributed().is_some(),
+        })
     }
 
     /// The items with distributed rows.

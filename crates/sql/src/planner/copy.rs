@@ -18,7 +18,7 @@ use super::gather::{is_read_alike, travelling};
 use super::sql_text::deparse;
 use super::syntax::{is_on, option, option_text, string};
 use super::unseen::{refuse_opaque_default, refuse_unsafe_code};
-use super::{mentions, query, replicas};
+use super::{cluster_sizes, mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, DataPlan, NodeChoice, Plan, Planned};
@@ -84,7 +84,10 @@ fn plan_to(
                 (CopyToPlan::One(NodeChoice::Home, Access::Read), "only node 1 has it".to_owned())
             }
         },
-        (None, Some(NodeEnum::SelectStmt(select))) => query_to(select, statement, context)?,
+        (None, Some(NodeEnum::SelectStmt(select))) => {
+            let of_select = |select: &SelectStmt| query_to(select, statement, context);
+            cluster_sizes::planned_with(select, context, &of_select)?
+        }
         (None, _) if let Some(inner) = inner => changing_to(inner)?,
         (None, _) => return Err(Refusal::postgres("42601", "syntax error at end of input")),
     };

@@ -17,8 +17,9 @@ use super::modifying_with::modifying_refusal;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    carried, computed_first, copy, ddl, dml, global_unique, insert, modifying_steps, own_schema,
-    query, residue, row_security, session_names, solo, unseen, utility,
+    carried, cluster_sizes, computed_first, copy, ddl, described_table, dml, global_unique, insert,
+    modifying_steps, own_schema, query, residue, row_security, session_names, solo, unseen,
+    utility,
 };
 use crate::closure::Reach;
 use crate::plan::{
@@ -212,9 +213,14 @@ fn choose(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refus
             if has_into(select) {
                 return ddl::plan_select_into(select, statement, context);
             }
-            let mut planned = query::plan_select(select, context)?;
-            computed_first::add(&mut planned, select, context)?;
-            Ok(planned)
+            if let Some(described) = described_table::with_placement(select, context) {
+                return query::plan_at_home(described, context);
+            }
+            cluster_sizes::planned_with(select, context, &|select| {
+                let mut planned = query::plan_select(select, context)?;
+                computed_first::add(&mut planned, select, context)?;
+                Ok(planned)
+            })
         }
         NodeEnum::InsertStmt(insert) => insert::plan_insert(insert, statement, context),
         tree @ (NodeEnum::UpdateStmt(_) | NodeEnum::DeleteStmt(_) | NodeEnum::MergeStmt(_)) => {

@@ -26,8 +26,8 @@ use super::syntax::{say_default, written};
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
 use super::{
-    gaps, gather, local_locks, replicas, scatter, time_gaps, unseen, views, written_defaults,
-    written_views,
+    gaps, gather, local_locks, replicas, scatter, system_columns, time_gaps, unseen, views,
+    written_defaults, written_views,
 };
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
@@ -268,6 +268,8 @@ fn spread(
     let not_pinned = not_pinned(analysis)
         .unwrap_or_else(|| format!("the keys of {} are on several nodes", relation.name));
     let target = analysis.target.unwrap_or_default();
+    system_columns::refuse_places(tree, analysis, context)?;
+    system_columns::refuse_number(tree, analysis)?;
     let obstacle = scatter::write_obstacle(analysis, target);
     time_gaps::refuse_untold(tree, analysis, context)?;
     let reads_time =

@@ -22,6 +22,10 @@ use crate::plan::{
 };
 
 const INT4: (u32, &str) = (23, "pg_catalog.int4");
+const BOOL: (u32, &str) = (16, "pg_catalog.bool");
+const NAME: (u32, &str) = (19, "pg_catalog.name");
+const INT8: (u32, &str) = (20, "pg_catalog.int8");
+const FLOAT4: (u32, &str) = (700, "pg_catalog.float4");
 const TEXT: (u32, &str) = (25, "pg_catalog.text");
 const NUMERIC: (u32, &str) = (1700, "pg_catalog.numeric");
 const TIMESTAMPTZ: (u32, &str) = (1184, "pg_catalog.timestamptz");
@@ -168,6 +172,27 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         _ => table,
     });
     let public = numbered.map(|table| (table.name.clone(), Arc::new(table))).collect();
+    // What nodes say of themselves, as the planner sees it.
+    let of_nodes = |name: &str, columns: Vec<Column>| Relation {
+        schema: "tutti".to_owned(),
+        kind: RelationKind::Other,
+        ..table(name, Placement::RoundRobin, columns)
+    };
+    let sizes = ["main_bytes", "table_bytes", "index_bytes", "total_bytes", "pages"];
+    let mut columns = vec![
+        column("node", INT4, None),
+        column("schemaname", NAME, None),
+        column("relname", NAME, None),
+        column("is_toast", BOOL, None),
+    ];
+    columns.extend(sizes.map(|name| column(name, INT8, None)));
+    columns.push(column("tuples", FLOAT4, None));
+    let cluster_views = [
+        of_nodes("relation_sizes", columns),
+        of_nodes("database_sizes", vec![column("node", INT4, None), column("bytes", INT8, None)]),
+    ];
+    let cluster_views =
+        cluster_views.map(|view| (view.name.clone(), Arc::new(view))).into_iter().collect();
     let function =
         |volatility| Function { volatility, aggregate: false, window: false, returns_set: false };
     let built_in = [
@@ -177,6 +202,10 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         ("upper", Volatility::Immutable),
         ("clock_timestamp", Volatility::Volatile),
         ("unnest", Volatility::Immutable),
+        ("pg_total_relation_size", Volatility::Volatile),
+        ("pg_database_size", Volatility::Volatile),
+        ("pg_size_pretty", Volatility::Immutable),
+        ("array_to_string", Volatility::Stable),
     ];
     let mut built_in: HashMap<String, Function> =
         built_in.map(|(name, of)| (name.to_owned(), function(of))).into();
@@ -198,7 +227,10 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         version: 1,
         nodes,
         maps: BTreeMap::from([(MapId(1), BucketMap(map))]),
-        relations: HashMap::from([("public".to_owned(), public)]),
+        relations: HashMap::from([
+            ("public".to_owned(), public),
+            ("tutti".to_owned(), cluster_views),
+        ]),
         functions: HashMap::from([("public".to_owned(), own)]),
         builtin_functions: Arc::new(built_in),
         code: Arc::new(code()),

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    Alias, ColumnRef, GroupingSetKind, Node, RangeVar, SelectStmt, String as PgString,
+    Alias, ColumnRef, GroupingSetKind, Node, RangeVar, ResTarget, SelectStmt, String as PgString,
 };
 
 use super::analysis::{Analysis, BroughtItem, ColumnUse, ItemId, NOWHERE, Whereabouts};
@@ -23,9 +23,11 @@ use super::namesakes::{References, from_locations, renamed};
 use super::pins::Facts;
 use super::row_conditions::{self, Said};
 use super::row_locks::{self, Lock};
+use super::samples;
 use super::semi_joins::{self, SemiJoin};
 use super::sql_text::deparse;
 use super::syntax::{is_star, named_output, string};
+use super::system_columns::{self, Beside};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
 use crate::catalog::{Column, MapId, Relation, RelationKind, quote_identifier};
@@ -53,6 +55,10 @@ pub(super) struct Order<'o> {
 struct Table<'a> {
     relation: &'a Arc<Relation>,
     items: Vec<ItemId>,
+    /// ` TABLESAMPLE …` of its only mention, or empty.
+    sample: String,
+    /// System columns of its only mention.
+    beside: Option<Beside<'a>>,
 }
 
 /// What the SELECTs that collect end with.
@@ -85,9 +91,8 @@ pub(super) fn build_around(
     order: &Order<'_>,
     context: &Context<'_>,
 ) -> Result<(Vec<Collect>, Template), Refusal> {
-    refuse_unkeepable(analysis, order)?;
+    let tables = tables(&tree, analysis, order)?;
     let locks = row_locks::take(&mut tree, analysis, order.collect, order.local, context)?;
-    let tables = tables(analysis, order);
     let facts = Facts::from_values(analysis);
     let top = match locks.is_empty() {
         true => top_rows::of(&tree, analysis, context)?.unwrap_or_default(),
@@ -120,8 +125,7 @@ pub(super) fn bring(
     order: &Order<'_>,
     context: &Context<'_>,
 ) -> Result<Vec<Collect>, Refusal> {
-    refuse_unkeepable(analysis, order)?;
-    let (tables, facts) = (tables(analysis, order), Facts::from_values(analysis));
+    let (tables, facts) = (tables(tree, analysis, order)?, Facts::from_values(analysis));
     let ends = Ends { locks: Vec::new(), top: String::new() };
     let collects = collects(&tables, &Collecting { analysis, facts, ends, order, context })?;
     put_rows(tree, analysis, order, &tables, Form::Rows)?;
@@ -151,13 +155,17 @@ pub(super) struct Collected<'a> {
 }
 
 /// The tables of [`build`]'s collects, in their order.
-pub(super) fn collected<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Collected<'a>> {
+pub(super) fn collected<'a>(
+    tree: &NodeEnum,
+    analysis: &Analysis<'a>,
+    order: &Order<'_>,
+) -> Result<Vec<Collected<'a>>, Refusal> {
     let with_columns = |table: Table<'a>| Collected {
         needed: needed_columns(&table, analysis),
         relation: table.relation,
         items: table.items,
     };
-    tables(analysis, order).into_iter().map(with_columns).collect()
+    Ok(tables(tree, analysis, order)?.into_iter().map(with_columns).collect())
 }
 
 /// The final statement's tree, with the rows in this form. `tree` has the locations of `analysis`.
@@ -166,7 +174,8 @@ pub(super) fn with_tables(
     analysis: &Analysis<'_>,
     order: &Order<'_>,
 ) -> Result<(), Refusal> {
-    put_rows(tree, analysis, order, &tables(analysis, order), Form::Tables)
+    let tables = tables(tree, analysis, order)?;
+    put_rows(tree, analysis, order, &tables, Form::Tables)
 }
 
 fn put_rows(
@@ -182,26 +191,38 @@ fn put_rows(
     Rewriter { analysis, tables, renamed, outputs_meant, order, form }.rewrite(tree)
 }
 
-fn refuse_unkeepable(analysis: &Analysis<'_>, order: &Order<'_>) -> Result<(), Refusal> {
-    for item in order.collect {
-        let Some((relation, _)) = analysis.items[*item].distributed() else { continue };
-        if analysis.system_columns.contains(item) {
-            return Err(Refusal::unsupported(
-                format!("system columns of \"{}\" cannot be read here", relation.name),
-                "Its rows are brought together from several nodes, where these columns have \
-                 meanings of their own.",
-                "Leave ctid, xmin, tableoid and their kin out, or pin the table's distribution key.",
-            ));
-        }
-        if analysis.items[*item].sampled {
-            return Err(Refusal::unsupported(
-                format!("TABLESAMPLE of \"{}\" is not supported here", relation.name),
-                "Its rows are brought together from several nodes before they are read.",
-                "Use a condition on random() instead.",
-            ));
-        }
+/// What each node says of a table beside its rows' columns: the clause of its sample, and system columns.
+///
+/// Errors: 0A000 for what it could not say of its rows alone.
+fn kept<'a>(
+    item: ItemId,
+    tree: &NodeEnum,
+    analysis: &Analysis<'a>,
+) -> Result<(String, Option<Beside<'a>>), Refusal> {
+    let Some((relation, _)) = analysis.items[item].distributed() else {
+        return Ok((String::new(), None));
+    };
+    let beside = match analysis.mentions_system_column(item) {
+        true => system_columns::beside(item, tree, analysis),
+        false => None,
+    };
+    if beside.is_none() && analysis.mentions_system_column(item) {
+        return Err(Refusal::unsupported(
+            format!("system columns of \"{}\" cannot be read here", relation.name),
+            "Its rows are brought together from several nodes, where these columns have meanings \
+             of their own: they can be shown, and nothing can be computed by them.",
+            "Leave ctid, xmin and their kin out, or pin the table's distribution key.",
+        ));
     }
-    Ok(())
+    let Some(sample) = analysis.items[item].sample else { return Ok((String::new(), beside)) };
+    match samples::clause(sample)? {
+        Some(sample) if !analysis.locked.contains(&item) => Ok((sample, beside)),
+        _ => Err(Refusal::unsupported(
+            format!("this TABLESAMPLE of \"{}\" is not supported here", relation.name),
+            "Each node would have to take a sample of its own rows before they are brought together.",
+            "Use BERNOULLI or SYSTEM with literals or parameters, and no row locks.",
+        )),
+    }
 }
 
 /// What node 1 has whole of what a statement reads, and may be collected too, so that all is of one
@@ -215,23 +236,37 @@ fn is_collectable_on_node_1(item: ItemId, analysis: &Analysis<'_>) -> bool {
     let has_rows = |relation: &&Arc<Relation>| relation.kind != RelationKind::Sequence;
     of.whole_on_node_1().filter(has_rows).is_some()
         && analysis.target != Some(item)
-        && !of.sampled
-        && !analysis.system_columns.contains(&item)
+        && of.sample.is_none()
+        && !analysis.mentions_system_column(item)
         && !analysis.locked.contains(&item)
 }
 
-fn tables<'a>(analysis: &Analysis<'a>, order: &Order<'_>) -> Vec<Table<'a>> {
+fn tables<'a>(
+    tree: &NodeEnum,
+    analysis: &Analysis<'a>,
+    order: &Order<'_>,
+) -> Result<Vec<Table<'a>>, Refusal> {
     let mut tables: Vec<Table<'a>> = Vec::new();
     for &item in order.collect {
         let of = &analysis.items[item];
         let distributed = of.distributed().map(|(relation, _)| relation);
         let Some(relation) = distributed.or_else(|| of.whole_on_node_1()) else { continue };
-        match tables.iter_mut().find(|table| is_same(table.relation, relation)) {
+        let (sample, beside) = kept(item, tree, analysis)?;
+        let is_apart = !sample.is_empty() || beside.is_some();
+        let same = tables.iter_mut().find(|table| !is_apart && table.takes(relation));
+        match same {
             Some(table) => table.items.push(item),
-            None => tables.push(Table { relation, items: vec![item] }),
+            None => tables.push(Table { relation, items: vec![item], sample, beside }),
         }
     }
-    tables
+    Ok(tables)
+}
+
+impl Table<'_> {
+    /// Whether another mention of `relation` can have these rows too.
+    fn takes(&self, relation: &Relation) -> bool {
+        self.sample.is_empty() && self.beside.is_none() && is_same(self.relation, relation)
+    }
 }
 
 fn is_same(one: &Relation, other: &Relation) -> bool {
@@ -373,14 +408,22 @@ fn collect(
         .collect();
     // As who may read some columns only is refused `*`.
     let is_named = table.items.iter().any(|item| analysis.only_named.contains(item));
-    let name = match is_named {
-        true => format!("(SELECT * FROM {})", relation.sql_name()),
-        false => relation.sql_name(),
+    let sample = &table.sample;
+    let (name, sample) = match is_named {
+        true => {
+            let sampled = relation.sql_name() + sample;
+            (format!("(SELECT * FROM {sampled})"), "")
+        }
+        false => (relation.sql_name(), sample.as_str()),
     };
     let condition = entry.condition(None);
     let columns = columns.join(", ");
     let row = row_text(&values.join(", "), are_written_alike);
-    let from_table = format!("FROM {name} AS {alias} ({columns})");
+    let row = match &table.beside {
+        Some(beside) => beside.said(&row, alias),
+        None => row,
+    };
+    let from_table = format!("FROM {name} AS {alias} ({columns}){sample}");
     let of_table = format!("{from_table}{condition}");
     let (relation, route, reduced) = (relation.clone(), None, Vec::new());
     let Some(lock) = lock else {
@@ -653,13 +696,20 @@ impl Rewriter<'_, '_> {
         if self.outputs_meant.contains(&reference.location) {
             return None;
         }
-        let of = self.analysis.uses.iter().find(at)?;
-        let name = Node {
-            node: Some(NodeEnum::String(PgString { sval: self.name_of(of.item).to_owned() })),
+        let system =
+            self.analysis.system_columns.iter().find(|of| {
+                of.location == reference.location && self.order.collect.contains(&of.item)
+            });
+        let (item, column) = match (self.analysis.uses.iter().find(at), system) {
+            (Some(of), _) => (of.item, of.column),
+            (None, Some(of)) => (of.item, Some(usize::MAX)),
+            (None, None) => return None,
         };
+        let name =
+            Node { node: Some(NodeEnum::String(PgString { sval: self.name_of(item).to_owned() })) };
         let fields = match reference.fields.as_slice() {
             // A column by its name alone, or all of them.
-            [_] if of.column.is_some() || is_star(reference) => return None,
+            [_] if column.is_some() || is_star(reference) => return None,
             [_] => vec![name],
             [.., column] => vec![name, column.clone()],
             [] => return None,
@@ -671,6 +721,7 @@ impl Rewriter<'_, '_> {
 
     fn rewrite(&self, node: &mut NodeEnum) -> Result<(), Refusal> {
         if let NodeEnum::SelectStmt(select) = node {
+            self.write_stars_out(select);
             self.extend_group_by(select)?;
         }
         let mut result = Ok(());
@@ -682,9 +733,42 @@ impl Rewriter<'_, '_> {
         result
     }
 
+    /// A star does not stand for the system columns that a table has beside its own here.
+    fn write_stars_out(&self, select: &mut SelectStmt) {
+        let beside = |item: ItemId| {
+            self.tables.iter().any(|table| table.beside.is_some() && table.items.contains(&item))
+        };
+        let targets = std::mem::take(&mut select.target_list);
+        for target in targets {
+            let columns = system_columns::stars(&target, self.analysis);
+            let Some(columns) = columns.filter(|of| of.iter().any(|(item, _)| beside(*item)))
+            else {
+                select.target_list.push(target);
+                continue;
+            };
+            let part = |name: &str| Node {
+                node: Some(NodeEnum::String(PgString { sval: name.to_owned() })),
+            };
+            select.target_list.extend(columns.into_iter().map(|(item, column)| {
+                let name = self.analysis.column_name(item, column).unwrap_or_default();
+                let fields = vec![part(self.name_of(item)), part(name)];
+                let reference = NodeEnum::ColumnRef(ColumnRef { fields, location: NOWHERE });
+                let val = Some(Box::new(Node { node: Some(reference) }));
+                let target = ResTarget { val, ..ResTarget::default() };
+                Node { node: Some(NodeEnum::ResTarget(Box::new(target))) }
+            }));
+        }
+    }
+
     fn child(&self, child: &mut Node) -> Result<(), Refusal> {
         let replacement = match &child.node {
             Some(NodeEnum::RangeVar(range)) => self.collected(range)?,
+            Some(NodeEnum::RangeTableSample(of)) => {
+                match of.relation.as_ref().and_then(|of| of.node.as_ref()) {
+                    Some(NodeEnum::RangeVar(range)) => self.collected(range)?,
+                    _ => None,
+                }
+            }
             Some(NodeEnum::ColumnRef(reference)) => self.reference(reference),
             _ => None,
         };
@@ -722,7 +806,12 @@ impl Rewriter<'_, '_> {
         let alias = quote_identifier(self.name_of(item));
         let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
         let rows = match self.form {
-            Form::Rows => rows_of_literal(table.relation, &gap(index)),
+            Form::Rows => match &table.beside {
+                Some(beside) => {
+                    beside.from(&gap(index), |literal| rows_of_literal(table.relation, literal))
+                }
+                None => rows_of_literal(table.relation, &gap(index)),
+            },
             Form::Tables => temporary_name(index),
         };
         let select = parse_select(&format!("SELECT FROM {rows} AS {alias}{columns}"))?;

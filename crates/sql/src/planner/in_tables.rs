@@ -39,7 +39,7 @@ pub(super) fn of(
     context: &Context<'_>,
 ) -> Result<Option<InTables>, Refusal> {
     let order = Order { collect, brought: &[], literal_time: true, local: &[] };
-    let tables = collected(analysis, &order);
+    let tables = collected(&tree, analysis, &order)?;
     let stars = stars(&tree);
     let means_the_same = context.opaque.is_none()
         // What a node is asked to do is not part of a transaction that is thrown away.
@@ -48,6 +48,7 @@ pub(super) fn of(
         && analysis.time_in_view.is_none()
         && !analysis.loose_star
         && analysis.loose_names.is_empty()
+        && analysis.system_columns.is_empty()
         && tables.iter().all(|table| is_by_its_columns(table, &stars, analysis));
     if !means_the_same {
         return Ok(None);

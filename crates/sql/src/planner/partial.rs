@@ -93,7 +93,6 @@ pub(super) fn of(
         // What is on all nodes would be read on each at a moment of its own.
         || (context.collects_replicated
             && analysis.items.iter().any(|item| item.whole_on_node_1().is_some()))
-        || analysis.items.iter().any(|item| item.sampled)
         || has_namesakes(analysis)
         || !select.limit_count.as_deref().is_none_or(may_be_counted)
         // The final statement has no rows of what nodes are brought.

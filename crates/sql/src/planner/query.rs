@@ -15,7 +15,9 @@ use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
-use super::{brought, gather, in_tables, local_locks, partial, scatter, time_gaps, views};
+use super::{
+    brought, gather, in_tables, local_locks, partial, scatter, system_columns, time_gaps, views,
+};
 use crate::plan::{Access, DataPlan, Gather, InTables, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
@@ -37,6 +39,18 @@ pub(crate) fn plan_select(select: &SelectStmt, context: &Context<'_>) -> Result<
     }
     let analysis = analyse_select(select, context)?;
     decide(&analysis, || NodeEnum::SelectStmt(Box::new(select.clone())), context)
+}
+
+/// The plan of a query that is not the client's own and reads what only node 1 has: it runs there, over nothing collected.
+pub(super) fn plan_at_home(
+    select: Box<SelectStmt>,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
+    let tree = NodeEnum::SelectStmt(select);
+    let analysis = analyse(&tree, context)?;
+    let gather = gather_all(&analysis, tree.clone(), context)?;
+    let gather = Gather { run_on: RunOn::One(NodeChoice::Home), ..gather };
+    Ok(Planned::new(DataPlan::Gather(gather), "it reads no table of the cluster"))
 }
 
 /// Forces a gather of `select`, whose final statement is `before`, the query, `after`
@@ -151,7 +165,10 @@ fn several_nodes(
     let is_home = home.is_some();
     let reads_returned = analysis.reads_returned();
     let returned = || reads_returned.then(|| "it reads what was returned before".to_owned());
-    let obstacle = home.or_else(returned).or_else(|| scatter::obstacle(analysis));
+    system_columns::refuse_places(&tree(), analysis, context)?;
+    let by_number = || system_columns::number_of_table(&tree(), analysis);
+    let obstacle = home.or_else(returned).or_else(by_number);
+    let obstacle = obstacle.or_else(|| scatter::obstacle(analysis));
     let obstacle = obstacle.or_else(|| analysis.time_in_view.clone());
     let Some(obstacle) = obstacle else {
         let reads_time =
@@ -189,7 +206,7 @@ fn several_nodes(
     let may_be_parts = analysis.locked.is_empty() && !reads_returned;
     if !is_home && gather.access == Access::Read && may_be_parts {
         gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
-        if gather.partial.is_none() {
+        if gather.partial.is_none() && analysis.system_columns.is_empty() {
             gather.brought = brought::ways(&tree(), analysis, context)?;
         }
     }
@@ -235,7 +252,10 @@ fn gather_all(
     }
     refuse_spread_locks(analysis)?;
     let mut collect = collected(analysis, context);
-    let is_home = home_reason(analysis).is_some() || analysis.functions.may_write.is_some();
+    // Of tables' OIDs only those of node 1 are told.
+    let is_home = home_reason(analysis).is_some()
+        || analysis.functions.may_write.is_some()
+        || analysis.system_columns.iter().any(|of| of.name == "tableoid");
     let node = if is_home { NodeChoice::Home } else { NodeChoice::Any };
     // What is collected by it and what the final statement finds must not differ.
     let reads_time =

@@ -154,7 +154,7 @@ impl Search<'_, '_> {
         let (Some(level), None) = (levels.next(), levels.next()) else { return Err(refusal()) };
         let is_simple = level.items[..] == [item]
             && self.analysis.items[item].linear
-            && !self.analysis.items[item].sampled
+            && self.analysis.items[item].sample.is_none()
             && level.set.is_none()
             && !level.recursive
             && !level.has_aggregates

@@ -9,7 +9,7 @@
 //! node computes its part alone.
 
 use super::analysis::{
-    Analysis, BroughtItem, ColumnId, ItemId, Query, QueryId, Source, Whereabouts,
+    Analysis, BroughtItem, ColumnId, Item, ItemId, Query, QueryId, Source, Whereabouts,
 };
 use super::pins::Facts;
 
@@ -106,6 +106,13 @@ pub(super) fn write_obstacle(analysis: &Analysis<'_>, target: ItemId) -> Option<
     unstable_subquery(analysis)
 }
 
+/// A sample of rows that all nodes have: each would take another.
+fn sample_elsewhere(analysis: &Analysis<'_>) -> Option<String> {
+    let is_sampled = |item: &&Item<'_>| item.sample.is_some();
+    let found = analysis.items.iter().filter(is_sampled).find_map(Item::whole_on_node_1)?;
+    Some(format!("{} has another sample on each node", found.name))
+}
+
 fn general_obstacle(analysis: &Analysis<'_>) -> Option<String> {
     if let Some(name) = &analysis.functions.volatile {
         return Some(format!("{name}() is volatile"));
@@ -118,20 +125,13 @@ fn general_obstacle(analysis: &Analysis<'_>) -> Option<String> {
 
 /// A subquery over replicated tables that need not give the same rows on every node.
 pub(super) fn unstable_subquery(analysis: &Analysis<'_>) -> Option<String> {
+    if let Some(sample) = sample_elsewhere(analysis) {
+        return Some(sample);
+    }
     let is_unstable =
-        |id: &QueryId| analysis.queries[*id].unstable && !reads_distributed(analysis, *id);
+        |id: &QueryId| analysis.queries[*id].unstable && !analysis.reads_distributed(*id);
     (1..analysis.queries.len()).find(is_unstable).map(|_| {
         "a subquery with LIMIT, windows or ordered aggregates may differ by node".to_owned()
-    })
-}
-
-fn reads_distributed(analysis: &Analysis<'_>, query: QueryId) -> bool {
-    let of = &analysis.queries[query];
-    of.set.is_some_and(|set| {
-        reads_distributed(analysis, set.left) || reads_distributed(analysis, set.right)
-    }) || of.items.iter().any(|item| match analysis.items[*item].source {
-        Source::Query(query) => reads_distributed(analysis, query),
-        _ => analysis.items[*item].distributed().is_some(),
     })
 }
 

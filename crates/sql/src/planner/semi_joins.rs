@@ -34,8 +34,8 @@ pub(super) struct SemiJoin {
 pub(super) fn is_plain(item: ItemId, analysis: &Analysis<'_>) -> bool {
     let plain = |column: &Column| column.type_oid < FIRST_OF_USERS && !column.domain;
     let of = &analysis.items[item];
-    !of.sampled
-        && !analysis.system_columns.contains(&item)
+    of.sample.is_none()
+        && !analysis.mentions_system_column(item)
         && of.distributed().is_some_and(|(relation, _)| relation.columns.iter().all(plain))
 }
 

@@ -31,7 +31,7 @@ pub(super) fn of(
         || level.has_grouping
         || level.has_row_makers
         || level.set.is_some();
-    if reduces || item.distributed().is_none() || !item.linear || item.sampled {
+    if reduces || item.distributed().is_none() || !item.linear || item.sample.is_some() {
         return Ok(None);
     }
     let Some(count) = count(select)? else { return Ok(None) };

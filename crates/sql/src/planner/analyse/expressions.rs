@@ -7,7 +7,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, SubLink, SubLinkType};
 
 use super::Analyser;
-use crate::planner::analysis::{ColumnId, ColumnUse, ItemId, Output, QueryId};
+use crate::planner::analysis::{ColumnId, ColumnUse, ItemId, Output, QueryId, SystemUse};
 use crate::planner::names::Meaning;
 use crate::planner::syntax::{is_star, name_of, string};
 use crate::planner::{functions, output_names};
@@ -178,7 +178,12 @@ impl<'a> Analyser<'a> {
                     self.used(item, None, reference);
                 }
             }
-            Meaning::System(item) => self.analysis.system_columns.push(item),
+            Meaning::System(item) => {
+                let name = reference.fields.last().and_then(string).unwrap_or_default();
+                let (location, is_bare) = (reference.location, reference.fields.len() == 1);
+                let system = SystemUse { item, name, location, is_bare };
+                self.analysis.system_columns.push(system);
+            }
             Meaning::Unknown => {
                 self.analysis.loose_star |= is_star(reference);
                 self.analysis.loose_names.extend(reference.fields.iter().filter_map(string));

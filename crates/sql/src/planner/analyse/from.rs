@@ -77,7 +77,7 @@ impl<'a> Analyser<'a> {
                 let Some(relation) = &sample.relation else { return Ok(Vec::new()) };
                 let items = self.add_from_item(relation, linear)?;
                 for &item in &items {
-                    self.analysis.items[item].sampled = true;
+                    self.analysis.items[item].sample = Some(sample);
                 }
                 Ok(items)
             }
@@ -171,7 +171,7 @@ impl<'a> Analyser<'a> {
             alias,
             location,
             linear,
-            sampled: false,
+            sample: None,
             hidden: false,
         });
         if let Some(&level) = self.scopes.last() {
@@ -189,7 +189,7 @@ impl<'a> Analyser<'a> {
             alias: None,
             location: -1,
             linear: false,
-            sampled: false,
+            sample: None,
             hidden: true,
         });
         self.analysis.items.len() - 1

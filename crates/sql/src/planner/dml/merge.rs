@@ -35,7 +35,7 @@ use crate::planner::own_rows::split;
 use crate::planner::pins::{Facts, pin, stored_pin};
 use crate::planner::sql_text::parse_expression;
 use crate::planner::syntax::{contains, string};
-use crate::planner::{gaps, scatter, time_gaps, unseen, written_defaults};
+use crate::planner::{gaps, scatter, system_columns, time_gaps, unseen, written_defaults};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -590,6 +590,8 @@ impl Merging<'_, '_> {
         let is_apart = self.is_apart(source.as_ref());
         let is_unstable = analysis.queries.iter().skip(1).any(|query| query.unstable);
         time_gaps::refuse_untold(tree, analysis, self.context)?;
+        system_columns::refuse_places(tree, analysis, self.context)?;
+        system_columns::refuse_number(tree, analysis)?;
         let reads_time =
             analysis.functions.reads_time || time_gaps::has_literals(tree, analysis, self.context)?;
         let others = || analysis.distributed().map(|(item, ..)| item).filter(|it| *it != target);
@@ -692,7 +694,7 @@ impl Merging<'_, '_> {
         let found = items.find(|(id, item)| {
             *id != self.target()
                 && counts(item)
-                && (item.sampled || analysis.system_columns.contains(id))
+                && (item.sample.is_some() || analysis.mentions_system_column(*id))
         });
         found.map(|(_, item)| item.name)
     }
@@ -740,7 +742,7 @@ impl Merging<'_, '_> {
     fn is_key_of_its_node(&self, column: ColumnId) -> bool {
         let item = &self.analysis.items[column.item];
         match item.source {
-            _ if !item.linear || item.sampled => false,
+            _ if !item.linear || item.sample.is_some() => false,
             Source::Table { relation, spread: Whereabouts::Hash { key, map } } => {
                 matches!(
                     (&self.relation.placement, &relation.placement),

@@ -42,7 +42,7 @@ pub(super) fn beside_collected(
     context: &Context<'_>,
 ) -> Result<(Vec<Collect>, Template), Refusal> {
     let target = analysis.target.map(|target| &analysis.items[target].source);
-    let collected = gather::collected(analysis, order);
+    let collected = gather::collected(&tree, analysis, order)?;
     let is_read_before = collected.iter().any(|of| of.relation.returned_by.is_none());
     // Beside rows that are locked, as they are then, the rest is read when they are.
     let has_moments = context.collects_replicated && analysis.locked.is_empty() && is_read_before;

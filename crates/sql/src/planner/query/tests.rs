@@ -619,12 +619,12 @@ fn parts() {
 #[test]
 fn refused() {
     check(
-        "SELECT ctid FROM orders ORDER BY 1",
+        "SELECT count(DISTINCT ctid) FROM orders",
         expect![[r#"
-        0A000 system columns of "orders" cannot be read here
-          Its rows are brought together from several nodes, where these columns have meanings of their own.
-          Leave ctid, xmin, tableoid and their kin out, or pin the table's distribution key.
-    "#]],
+            0A000 system columns of "orders" cannot be read here
+              Its rows are brought together from several nodes, where these columns have meanings of their own: they can be shown, and nothing can be computed by them.
+              Leave ctid, xmin and their kin out, or pin the table's distribution key.
+        "#]],
     );
     check(
         "SELECT place_order() FROM orders",
@@ -635,12 +635,12 @@ fn refused() {
         "#]],
     );
     check(
-        "SELECT * FROM orders TABLESAMPLE SYSTEM (10) ORDER BY 1",
+        "SELECT * FROM orders TABLESAMPLE system_rows (10) ORDER BY 1",
         expect![[r#"
-        0A000 TABLESAMPLE of "orders" is not supported here
-          Its rows are brought together from several nodes before they are read.
-          Use a condition on random() instead.
-    "#]],
+            0A000 this TABLESAMPLE of "orders" is not supported here
+              Each node would have to take a sample of its own rows before they are brought together.
+              Use BERNOULLI or SYSTEM with literals or parameters, and no row locks.
+        "#]],
     );
     check(
         "SELECT * FROM orders JOIN items USING (id) FOR UPDATE",
@@ -755,5 +755,92 @@ fn first_rows_are_locked() {
     ] {
         let plan = planned(sql, 3);
         assert!(plan.starts_with("0A000 FOR UPDATE of rows on several nodes"), "{sql}\n{plan}");
+    }
+}
+
+#[test]
+fn samples_and_system_columns() {
+    for (sql, expected) in [
+        (
+            "SELECT total FROM orders TABLESAMPLE SYSTEM ($1) REPEATABLE (-3) ORDER BY 1",
+            expect![[r#"
+                gather on One(Any) Read
+                  SELECT ROW(NULL, NULL, "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") TABLESAMPLE pg_catalog.system ($1) REPEATABLE (-3) from AllNodes
+                  SELECT total FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders ORDER BY 1
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0
+                    SELECT total FROM pg_temp.tutti_rows_0 orders ORDER BY 1
+            "#]],
+        ),
+        (
+            "SELECT count(*) FROM orders AS o TABLESAMPLE BERNOULLI (10)",
+            expect![[r#"
+            gather on One(Any) Read
+              parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT count(*) FROM orders o TABLESAMPLE bernoulli(10)) AS tutti_f (c1)
+              WITH tutti_z(c1) AS (SELECT count(*) FROM orders o TABLESAMPLE bernoulli(10) LIMIT 0) SELECT COALESCE(pg_catalog.sum(tutti_f.c1), 0)::bigint AS count FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
+        "#]],
+        ),
+        (
+            "SELECT * FROM orders TABLESAMPLE BERNOULLI (10) JOIN events ON at = placed",
+            expect![[r#"
+                gather on One(Any) Read
+                  SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") TABLESAMPLE pg_catalog.bernoulli (10) from AllNodes
+                    or, after 1: SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") TABLESAMPLE pg_catalog.bernoulli (10) WHERE "orders"."placed" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."at" FROM pg_catalog.unnest(<rows 1>::"public"."events"[]) AS tutti_k)
+                  SELECT tutti.row_output(ROW("events"."at", "events"."what")) FROM "public"."events" AS "events" ("at", "what") from AllNodes
+                  SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders JOIN pg_catalog.unnest(<rows 1>::public.events[]) events ON at = placed
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "customer_id", "total", "placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
+                  or CREATE TEMPORARY TABLE pg_temp.tutti_rows_1 ON COMMIT DROP AS SELECT "at", "what" FROM pg_catalog.unnest(<rows 0>::"public"."events"[]) AS tutti_f
+                    ANALYZE pg_temp.tutti_rows_0; ANALYZE pg_temp.tutti_rows_1
+                    SELECT * FROM pg_temp.tutti_rows_0 orders JOIN pg_temp.tutti_rows_1 events ON at = placed
+                  or bring SELECT tutti.row_output(ROW("events"."at", "events"."what")) FROM "public"."events" AS "events" ("at", "what") from AllNodes
+                    SELECT * FROM orders TABLESAMPLE bernoulli(10) JOIN pg_catalog.unnest(<rows 0>::public.events[]) events ON at = placed
+            "#]],
+        ),
+        (
+            "SELECT name FROM customers JOIN items i TABLESAMPLE BERNOULLI (10) USING (id)",
+            expect![[r#"
+                gather on One(Any) Read
+                  SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                  SELECT name FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers JOIN items i TABLESAMPLE bernoulli(10) USING (id)
+            "#]],
+        ),
+        (
+            "SELECT ctid, * FROM orders ORDER BY total",
+            expect![[r#"
+            gather on One(Any) Read
+              SELECT ARRAY[tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")), "orders".ctid::pg_catalog.text]::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT ctid, orders.id, orders.customer_id, orders.total, orders.placed FROM (SELECT tutti_r.*, tutti_f.tutti_v[2]::pg_catalog.tid AS ctid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.orders[]) tutti_r) orders ORDER BY total
+        "#]],
+        ),
+        (
+            "SELECT tableoid, customers.tableoid::regclass FROM customers",
+            expect![[r#"
+                gather on One(Home) Read
+                  SELECT ARRAY[ROW(NULL, NULL)::pg_catalog.text, (SELECT ARRAY[tutti_n.nspname::pg_catalog.text, tutti_c.relname::pg_catalog.text]::pg_catalog.text FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_c.oid OPERATOR(pg_catalog.=) "customers".tableoid)]::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
+                  SELECT tableoid, customers.tableoid::regclass FROM (SELECT tutti_r.*, (SELECT tutti_c.oid FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_n.nspname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[1] AND tutti_c.relname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[2]) AS tableoid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.customers[]) tutti_r) customers
+            "#]],
+        ),
+        (
+            "SELECT id FROM orders WHERE tableoid = 16384",
+            expect![[r#"
+                gather on One(Home) Read
+                  SELECT ARRAY[ROW("orders"."id", NULL, NULL, NULL)::pg_catalog.text, (SELECT ARRAY[tutti_n.nspname::pg_catalog.text, tutti_c.relname::pg_catalog.text]::pg_catalog.text FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_c.oid OPERATOR(pg_catalog.=) "orders".tableoid)]::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+                  SELECT id FROM (SELECT tutti_r.*, (SELECT tutti_c.oid FROM pg_catalog.pg_class tutti_c JOIN pg_catalog.pg_namespace tutti_n ON tutti_n.oid OPERATOR(pg_catalog.=) tutti_c.relnamespace WHERE tutti_n.nspname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[1] AND tutti_c.relname OPERATOR(pg_catalog.=) (tutti_f.tutti_v[2]::pg_catalog.text[])[2]) AS tableoid FROM pg_catalog.unnest(<rows 0>::pg_catalog.text[]) tutti_g(tutti_v) CROSS JOIN LATERAL (SELECT tutti_g.tutti_v::pg_catalog.text[] OFFSET 0) tutti_f(tutti_v) CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[tutti_f.tutti_v[1]]::pg_catalog.text::public.orders[]) tutti_r) orders WHERE tableoid = 16384
+            "#]],
+        ),
+        (
+            "SELECT id FROM orders WHERE tableoid = 'orders'::regclass",
+            expect![[r#"
+            Scatter { access: Read }
+        "#]],
+        ),
+        (
+            "SELECT id FROM orders WHERE ctid = '(0,1)' AND customer_id = 5",
+            expect![[r#"
+            one pinned bucket 380 Read
+        "#]],
+        ),
+    ] {
+        check(sql, expected);
     }
 }

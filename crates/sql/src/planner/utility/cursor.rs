@@ -9,7 +9,7 @@ use pg_query::protobuf::{
 
 use crate::plan::{Access, DataPlan, Plan, Planned};
 use crate::planner::context::Context;
-use crate::planner::query;
+use crate::planner::{cluster_sizes, query};
 use crate::refusal::Refusal;
 use crate::statement::tokens::{scan, with_depth};
 use crate::statement::{Statement, holds};
@@ -25,6 +25,16 @@ pub(super) fn plan_declare(
         let message = "DECLARE CURSOR must specify a query";
         return Err(Refusal::postgres("42P11", message));
     };
+    let of_select = |select: &SelectStmt| plan_query(declare, select, statement, context);
+    cluster_sizes::planned_with(select, context, &of_select)
+}
+
+fn plan_query(
+    declare: &DeclareCursorStmt,
+    select: &SelectStmt,
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<Planned, Refusal> {
     let planned_query = query::plan_select(select, context)?;
     // A cursor lives on one node, so what would run on several is gathered.
     let gathered = || -> Result<Plan, Refusal> {
