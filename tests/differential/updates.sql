@@ -45,7 +45,7 @@ UPDATE customers SET credit = 1 / 0 WHERE customer_id = 1;
 UPDATE customers SET credit = 99999999999 WHERE customer_id = 1;
 -- a key that changes moves the row
 UPDATE customers SET customer_id = 212 WHERE customer_id = 12;
--- refused in by_customer, apart: RETURNING does not follow a row to another node
+-- any order: rows of several nodes
 UPDATE customers SET customer_id = customer_id + 100 WHERE customer_id IN (10, 11) RETURNING customer_id, name;
 UPDATE customers SET customer_id = 1 WHERE customer_id = 2;
 UPDATE orders SET customer_id = 12 WHERE customer_id = 11;

@@ -29,7 +29,7 @@ const PREPARE: &str = "PREPARE prepared (int) AS INSERT INTO spread VALUES ($1, 
 const ERRORS: [(&str, &[&str]); 14] = [
     ("P |SELEC 1", &["42601"]),
     ("P |SELECT 1; SELECT 2", &["42601"]),
-    ("P |UPDATE spread SET id = v RETURNING id", &["0A000"]),
+    ("P |UPDATE spread SET id = v RETURNING ctid", &["0A000"]),
     ("P |SELECT * FROM nowhere\nB |\nE |0", &["42P01"]),
     ("P |SET client_encoding = 'LATIN1'\nB |\nE |0", &["0A000"]),
     ("P taken|SELECT 1\nP taken|SELECT 2", &["42P05"]),
