@@ -269,6 +269,8 @@ impl DataPlan {
 pub struct Move {
     /// The target table.
     pub relation: Arc<Relation>,
+    /// Columns that the statement assigns.
+    pub assigned: Vec<String>,
     /// Per node: locks the rows and returns for each its position (`ctid`), the table that holds it
     /// there (`tableoid`), and its new value as composite text.
     pub select: String,

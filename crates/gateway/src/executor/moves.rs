@@ -68,7 +68,7 @@ impl Executor<'_> {
         }
         self.refuse_if_read_only("UPDATE")?;
         let relation = &of.relation;
-        let objection = self.objection_to_moves(relation).await?;
+        let objection = self.objection_to_moves(relation, &of.assigned).await?;
         self.need_transaction();
         let moved = self.lock_moved(of, call).await?;
         if !moved.leaving.is_empty() {
@@ -197,26 +197,27 @@ impl Executor<'_> {
     /// that point to it, would fire no UPDATE triggers, and needs other privileges than an UPDATE,
     /// under other policies.
     ///
-    /// Errors: the key may not be updated at all.
+    /// Errors: a column may not be updated at all.
     async fn objection_to_moves(
         &mut self,
         relation: &Relation,
+        assigned: &[String],
     ) -> Result<Option<Failure>, Failure> {
         let Relation { oid, name, .. } = relation;
-        let key = match &relation.placement {
-            Placement::Hash { key, .. } => relation.columns[*key].name.as_str(),
-            _ => "",
-        };
+        let may_update = assigned.iter().map(|column| {
+            let column = quote_literal(column);
+            format!("pg_catalog.has_column_privilege({oid}::pg_catalog.oid, {column}, 'UPDATE')")
+        });
+        let may_update = may_update.collect::<Vec<_>>().join(" AND ");
         let sql = format!(
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint \
                             WHERE contype OPERATOR(pg_catalog.=) 'f' AND confrelid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid), \
-             pg_catalog.has_column_privilege({oid}::pg_catalog.oid, {}, 'UPDATE'), \
+             {may_update}, \
              pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
                 AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \
              pg_catalog.row_security_active({oid}::pg_catalog.oid), \
              EXISTS (SELECT FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c \
-                     ON c.oid OPERATOR(pg_catalog.=) i.inhparent WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid AND c.relkind OPERATOR(pg_catalog.=) 'r')",
-            quote_literal(key)
+                     ON c.oid OPERATOR(pg_catalog.=) i.inhparent WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid AND c.relkind OPERATOR(pg_catalog.=) 'r')"
         );
         let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, &Call::Simple).await?;
         let is = |column: usize| {

@@ -70,6 +70,7 @@ mod sql_page_tests;
 mod sql_text;
 #[cfg(test)]
 mod statements_tests;
+mod stored_types;
 mod syntax;
 mod system_columns;
 mod temporary;

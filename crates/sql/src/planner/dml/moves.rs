@@ -17,6 +17,7 @@ use crate::planner::context::Context;
 use crate::planner::defaults::Evaluation;
 use crate::planner::names::is_system_column;
 use crate::planner::sql_text::{deparse, deparse_expression};
+use crate::planner::stored_types::cast_to_store;
 use crate::planner::syntax::string;
 use crate::planner::{gaps, gather, scatter, time_gaps};
 use crate::refusal::Refusal;
@@ -56,7 +57,9 @@ pub(super) fn plan(
     }
     let of = Moving { update, relation, alias: alias(update), context };
     let returning = of.returning()?;
+    let assigned = relation.columns.iter().filter(|column| of.assignment(column).is_some());
     let of = Move {
+        assigned: assigned.map(|column| column.name.clone()).collect(),
         relation: relation.clone(),
         select: of.select()?,
         update: of.update(returning.as_deref())?,
@@ -135,7 +138,7 @@ impl Moving<'_> {
                 }
             }
         };
-        Ok(format!("({value})::{}", column.type_name))
+        Ok(cast_to_store(&format!("({value})"), column, self.context))
     }
 
     /// `SET (a, b) = (1, 2)`: what of it this column is assigned.
@@ -168,7 +171,8 @@ impl Moving<'_> {
         let assigned = columns
             .filter(|(_, column)| !column.generated && self.assignment(column).is_some())
             .map(|(index, column)| {
-                format!("{} = tutti_rows.{}", quote_identifier(&column.name), name(index))
+                let name = name(index);
+                format!("{} = {}.{name}", quote_identifier(&column.name), self.rows_name())
             });
         let assigned = assigned.collect::<Vec<_>>().join(", ");
         let alias = quote_identifier(self.alias);
@@ -181,6 +185,14 @@ impl Moving<'_> {
         // RETURNING names the target's columns without the target.
         let names = (0..self.relation.columns.len()).map(name);
         Ok(self.of_places(head, rows, names, returning))
+    }
+
+    /// What the rows that come with a change are called: not as the target is.
+    fn rows_name(&self) -> &'static str {
+        match self.alias {
+            "tutti_rows" => "tutti_new_rows",
+            _ => "tutti_rows",
+        }
     }
 
     /// For rows that leave it.
@@ -208,10 +220,11 @@ impl Moving<'_> {
         ];
         pieces.extend(rows);
         let columns: String = columns.map(|name| format!(", {name}")).collect();
+        let rows = self.rows_name();
         pieces.push(Piece::Sql(format!(
-            ") AS tutti_rows (tutti_place, tutti_table{columns}) \
-             WHERE {alias}.ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place \
-             AND {alias}.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table{}",
+            ") AS {rows} (tutti_place, tutti_table{columns}) \
+             WHERE {alias}.ctid OPERATOR(pg_catalog.=) {rows}.tutti_place \
+             AND {alias}.tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) {rows}.tutti_table{}",
             returning.unwrap_or_default()
         )));
         Template(pieces)

@@ -20,8 +20,9 @@ use super::target::{column_node, put_source, row_items};
 use crate::catalog::{Column, Identity, Placement, quote_identifier};
 use crate::plan::{DataPlan, InsertSource, Plan, Planned, RunOn, Template};
 use crate::planner::gaps;
-use crate::planner::gather::travelling;
+use crate::planner::gather::{travelling, value_text};
 use crate::planner::sql_text::{deparse, parse_expression};
+use crate::planner::stored_types::cast_to_store;
 use crate::planner::{gather, query};
 use crate::refusal::Refusal;
 
@@ -190,7 +191,8 @@ fn from_query(inserting: &Inserting<'_>) -> Result<(Vec<usize>, SelectStmt), Ref
         if takes_value(column(inserting, index), inserting.insert)? {
             columns.push(index);
             let of = column(inserting, index);
-            outputs.push(travelling(&format!("s.c{}", position + 1), of));
+            let value = cast_to_store(&format!("s.c{}", position + 1), of, inserting.context);
+            outputs.push(value_text(&value, of.type_oid));
         } else if inserting.is_computed(index) {
             omitted.insert(index);
         }
