@@ -263,9 +263,9 @@ impl Executor<'_> {
             DataPlan::Rows(rows) => self.write_by_row(rows, text, call).await,
             DataPlan::Gather(gather) => {
                 let word = first_word(text).to_ascii_uppercase();
-                // A temporary table may be written, and is on one node.
+                // A temporary table may be written, and is on one node; a MERGE may do nothing.
                 if !matches!(gather.run_on, RunOn::One(_))
-                    && ["UPDATE", "DELETE", "MERGE"].contains(&word.as_str())
+                    && ["UPDATE", "DELETE"].contains(&word.as_str())
                 {
                     self.refuse_if_read_only(&word)?;
                 }
