@@ -455,7 +455,7 @@ impl Executor<'_> {
         Ok(Done::Tag(total.tag()))
     }
 
-    /// Before rows are read that a statement is to change others by.
+    /// Before rows are read that are to be locked, or that a statement is to change others by.
     ///
     /// Errors: 25006, as PostgreSQL has it before it computes anything.
     pub(super) fn refuse_if_read_only(&self, command: &str) -> Result<(), Failure> {

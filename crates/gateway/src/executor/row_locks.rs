@@ -108,11 +108,8 @@ impl Executor<'_> {
         times: &Times,
         call: &Call,
     ) -> Result<Bytes, Failure> {
-        if self.tx.transaction.is_read_only() {
-            // Nodes say so only where there are rows.
-            let message = "cannot execute SELECT FOR UPDATE/SHARE in a read-only transaction";
-            return Err(Failure::error("25006", message));
-        }
+        // Nodes say so only where there are rows.
+        self.refuse_if_read_only("SELECT FOR UPDATE/SHARE")?;
         self.need_transaction();
         let count = self.count_of(first, call).await?;
         let chosen = match &collect.from {

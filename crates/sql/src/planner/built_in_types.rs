@@ -3,6 +3,10 @@
 //! Owns: what the text of each may mean. A type that is not in the table may be a user's, or a domain over any.
 //! Never: knows a column's type, which the catalog has by OID.
 
+/// OIDs from here on are of what users have made (`FirstNormalObjectId` in PostgreSQL's transam.h): what reads values of such
+/// a type on a node may be their code.
+pub(super) const FIRST_OF_USERS: u32 = 16_384;
+
 /// What a text may mean that becomes a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Meaning {

@@ -17,6 +17,7 @@ use pg_query::protobuf::{
 };
 
 use super::analysis::{Analysis, BroughtItem, ColumnUse, ItemId, NOWHERE, Whereabouts};
+use super::built_in_types::FIRST_OF_USERS;
 use super::context::Context;
 use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, refuse_marked};
 use super::namesakes::{References, from_locations, renamed};
@@ -884,9 +885,6 @@ impl Rewriter<'_, '_> {
         Ok(())
     }
 }
-
-/// OIDs from here on are of types that users have made.
-const FIRST_OF_USERS: u32 = 16_384;
 
 /// json, xml, and geometric types but box and circle, whose values cannot be compared.
 pub(super) const NOT_GROUPABLE: [u32; 7] = [114, 142, 600, 601, 602, 604, 628];

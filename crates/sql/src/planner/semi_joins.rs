@@ -10,14 +10,13 @@
 //! to Solve Relational Queries, JACM 28(1), 1981.)
 
 use super::analysis::{Analysis, ColumnId, ItemId};
+use super::built_in_types::FIRST_OF_USERS;
 use super::pins::Facts;
 use crate::catalog::Column;
 use crate::hash::KeyType;
 
 /// Of more tables nothing is looked for.
 const TABLES_MAX: usize = 12;
-/// The OIDs of what users make begin here: what reads such values on a node may be their code.
-const FIRST_OF_USERS: u32 = 16_384;
 
 /// Rows of one table that matter beside another's.
 #[derive(Clone, Debug, Eq, PartialEq)]

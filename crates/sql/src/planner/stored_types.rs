@@ -8,12 +8,10 @@
 //! PostgreSQL's parse_coerce.c). So the cast is to what the domain is made of, without a length; and the text that travels
 //! is read as a value of the column's own type, which says when it is too long.
 
+use super::built_in_types::FIRST_OF_USERS;
 use super::context::Context;
 use crate::catalog::Column;
 use crate::code::Code;
-
-/// OIDs from here on are of types that users have made.
-const FIRST_OF_USERS: u32 = 16_384;
 
 /// Built-in types with a length that an explicit cast cuts values to, with their names without one: characters and bits,
 /// and arrays of such.

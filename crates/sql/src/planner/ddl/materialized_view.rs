@@ -19,6 +19,7 @@ use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::closure::{Search, Writing};
 use crate::code::{AttachedKind, Use};
 use crate::plan::{DataPlan, Ddl, FilledView, Lending, NodeChoice, Plan, Planned, SchemaPlan};
+use crate::planner::built_in_types::FIRST_OF_USERS;
 use crate::planner::context::Context;
 use crate::planner::sql_text::deparse;
 use crate::planner::syntax::string;
@@ -201,7 +202,6 @@ fn refuse_computed<'r>(
     read: impl Iterator<Item = &'r Arc<Relation>>,
     context: &Context<'_>,
 ) -> Result<(), Refusal> {
-    const FIRST_OF_USERS: u32 = 16_384;
     let is_users = |of: &Use| match of {
         Use::Function(oid) => FIRST_OF_USERS <= *oid,
         Use::Operator(_) | Use::Type(_) => true,
