@@ -27,6 +27,8 @@ use super::rooms::Rooms;
 
 /// A node that has not exported its snapshot within this is no longer waited for.
 const EXPORTER_PATIENCE: Duration = Duration::from_secs(2);
+/// One that was not in time is asked whether it answers at all, before the room is entered; for so long.
+const LATE_PATIENCE: Duration = Duration::from_millis(200);
 
 /// What the importing transactions will be.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -172,13 +174,22 @@ impl Snapshots {
     }
 
     /// Opening takes time and is done before the room is entered. A node that accepts no connection is
-    /// left out.
+    /// left out, and one that was late the last time and answers nothing yet.
     async fn lend_all(&self, nodes: &[NodeId]) -> Result<Vec<NodeConnection>, NodeError> {
         let mut connections = Vec::with_capacity(nodes.len());
         let mut failed = None;
         for node in nodes {
-            let lent = self.connections.checkout(*node);
-            match tokio::time::timeout(EXPORTER_PATIENCE, lent).await.unwrap_or(Err(late(*node))) {
+            let was_late = self.state.is_late(*node);
+            let lent = async {
+                let mut connection = self.connections.checkout(*node).await?;
+                if was_late {
+                    connection.query("").await?;
+                    self.state.note_prompt(*node);
+                }
+                Ok(connection)
+            };
+            let patience = if was_late { LATE_PATIENCE } else { EXPORTER_PATIENCE };
+            match tokio::time::timeout(patience, lent).await.unwrap_or(Err(late(*node))) {
                 Ok(connection) => connections.push(connection),
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -229,7 +240,10 @@ impl Snapshots {
                     exporters.insert(node, Exporter { connection, users: 0 });
                 }
                 // The connection is dropped, and with it the transaction it was in.
-                Err(error) => failed = Some(error),
+                Err(error) => {
+                    self.state.note_late(node);
+                    failed = Some(error);
+                }
             }
         }
         let connections = Arc::downgrade(&self.connections);

@@ -13,11 +13,13 @@ use std::time::Duration;
 
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, Plan};
+use tutti_wire::sqlstate;
 
 use super::TransactionContext;
 use super::enlist::{join, not_in_snapshot};
 use super::plan_needs::{reads_every_node_itself, reads_several_nodes};
 use super::state::{Entrance, Isolation, Level, Mode, OwnSnapshot};
+use super::waiting::{Timeouts, canceled};
 use crate::client::failure::Failure;
 
 /// A node that has not taken its snapshot within this is no longer waited for.
@@ -117,13 +119,50 @@ impl TransactionContext {
             if self.must_outlive(*node) {
                 self.links.at(node).be_in_none().await?;
             }
-            let availability = &self.registry.cluster.availability;
-            if availability.is_late(*node) {
-                self.links.at(node).query("").await?;
-                availability.note_prompt(*node);
+        }
+        for node in &nodes {
+            if self.registry.cluster.availability.is_late(*node) {
+                self.wait_for_late(*node, &nodes).await?;
+                self.registry.cluster.availability.note_prompt(*node);
             }
         }
         Ok(nodes)
+    }
+
+    /// Waits until a node answers that was late for the last who asked; no longer than the client wants, as far as
+    /// another of `nodes` knows.
+    ///
+    /// Errors: as [`Self::while_wanted`]; the node is gone.
+    async fn wait_for_late(&mut self, late: NodeId, nodes: &[NodeId]) -> Result<(), Failure> {
+        let availability = self.registry.cluster.availability.clone();
+        let timeouts = match nodes.iter().find(|node| !availability.is_late(**node)) {
+            Some(prompt) => self.timeouts_on(*prompt).await?,
+            None => Timeouts::default(),
+        };
+        let Some(mut link) = self.links.remove(&late) else { return Ok(()) };
+        let activity = self.activity.clone();
+        let too_long = async {
+            match timeouts.statement {
+                Some(timeout) => tokio::time::sleep(timeout).await,
+                None => std::future::pending().await,
+            }
+        };
+        // Its connection owes an answer where it is not waited for any longer, and is closed.
+        let answered = tokio::select! {
+            biased;
+            answered = link.query("") => answered,
+            () = activity.cancelled() => {
+                self.checked_out.remove(&late);
+                return Err(canceled(sqlstate::QUERY_CANCELED, "user request"));
+            }
+            () = too_long => {
+                self.checked_out.remove(&late);
+                return Err(canceled(sqlstate::QUERY_CANCELED, "statement timeout"));
+            }
+        };
+        self.links.insert(late, link);
+        answered?;
+        Ok(())
     }
 
     /// Leaves the snapshot room, if the transaction is there, as soon as every node has taken its snapshot.
