@@ -162,3 +162,25 @@ SELECT count(*) FROM accounts;
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 ROLLBACK;
 SELECT sum(balance), count(*) FROM accounts;
+
+-- READ ONLY: temporary tables may be written, beside what over several nodes might have changed something.
+CREATE TEMP TABLE noted (n int);
+BEGIN READ ONLY;
+INSERT INTO noted VALUES (1);
+SELECT count(*) FROM accounts;
+COMMIT;
+BEGIN READ ONLY;
+MERGE INTO accounts a USING customers c ON a.customer_id = c.customer_id WHEN MATCHED THEN DO NOTHING;
+INSERT INTO noted VALUES (2);
+COMMIT;
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+INSERT INTO noted VALUES (3);
+ANALYZE accounts;
+COMMIT;
+SELECT n FROM noted ORDER BY n;
+BEGIN READ ONLY;
+INSERT INTO noted VALUES (4);
+UPDATE accounts SET balance = 0;
+COMMIT;
+SELECT n FROM noted ORDER BY n;
+DROP TABLE noted;

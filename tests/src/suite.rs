@@ -46,14 +46,36 @@ impl Choice {
     }
 }
 
-/// Runs every script that the choice allows, by these protocols.
-pub fn run_all(stage: &Stage, protocols: &[Protocol], choice: &Choice) -> Result<Report> {
+/// Which of the scripts a test runs: every `of`th one, from number `first` on.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// From 0.
+    pub first: usize,
+    /// At least 1.
+    pub of: usize,
+}
+
+impl Part {
+    /// All of them.
+    pub const WHOLE: Self = Self { first: 0, of: 1 };
+}
+
+/// Runs every script of this part that the choice allows, by these protocols.
+pub fn run_all(
+    stage: &Stage,
+    protocols: &[Protocol],
+    part: Part,
+    choice: &Choice,
+) -> Result<Report> {
     let mut report = Report::default();
     if !choice.allows(2, &stage.nodes.len().to_string()) {
         return Ok(report);
     }
     let mut by_setup: BTreeMap<Option<String>, Vec<Script>> = BTreeMap::new();
-    for script in scripts(&directory())? {
+    for (number, script) in scripts(&directory())?.into_iter().enumerate() {
+        if number % part.of != part.first {
+            continue;
+        }
         let file = script.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let needs_data = script.setup.as_deref() == Some("lahman");
         if needs_data && lahman::directory_or_skip(&file).is_none() {

@@ -133,8 +133,11 @@ impl TransactionContext {
             if uses {
                 self.transaction.used.insert(node);
             }
-            let access = if ticket { Access::Write } else { access };
-            self.transaction.record(node, access);
+            let possible = match ticket {
+                true => Access::Write,
+                false => self.transaction.possible_access(node, access),
+            };
+            self.transaction.record(node, possible);
             self.activity.note_nodes(self.transaction.nodes.len());
         }
         if self.transaction.is_open() {
