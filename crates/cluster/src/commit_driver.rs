@@ -35,6 +35,7 @@ use crate::authority::vote_order::VotePermit;
 use crate::cluster::Cluster;
 use crate::numbers::{sql_node, txn_node};
 use crate::recovery::Recoverer;
+use crate::requests::Record;
 
 /// How long past the deadline for votes a node may take before its connection is given up.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(3);
@@ -81,7 +82,7 @@ pub struct CommitOutcome {
 /// What a driver is given.
 #[derive(Debug)]
 pub struct Commission {
-    /// The transaction. Its anchor is one of the writers.
+    /// The transaction. Its anchor is one of the writers, unless the record is elsewhere.
     pub gid: Gid,
     /// Nodes that hold a part of it.
     pub writers: BTreeSet<gid::NodeId>,
@@ -93,6 +94,8 @@ pub struct Commission {
     pub vote_permit: Option<VotePermit>,
     /// How long nodes may take to vote.
     pub vote_patience: Duration,
+    /// What is kept with the decision, by the anchor.
+    pub request: Option<Record>,
 }
 
 /// Something that was awaited has happened.
@@ -134,6 +137,7 @@ pub struct CommitDriver {
     application: Option<Entered>,
     causes: Causes,
     vote_patience: Duration,
+    request: Option<Record>,
     /// The client has cancelled in time.
     is_cancelled: bool,
 }
@@ -171,7 +175,8 @@ impl CommitDriver {
         session: Arc<dyn CommittingSession>,
         commission: Commission,
     ) -> Self {
-        let Commission { gid, writers, form, tickets, vote_permit, vote_patience } = commission;
+        let Commission { gid, writers, form, tickets, vote_permit, vote_patience, request } =
+            commission;
         Self {
             gid,
             form,
@@ -190,6 +195,7 @@ impl CommitDriver {
             application: None,
             causes: Causes::default(),
             vote_patience,
+            request,
             is_cancelled: false,
         }
     }
@@ -274,8 +280,13 @@ impl CommitDriver {
             }
             Effect::Decide => {
                 let (cluster, gid) = (self.cluster.clone(), self.gid.clone());
+                let of_request = self.request.as_ref().map(|record| record.decision_sql(&gid));
                 self.running.spawn(async move {
-                    Happened::Decided(cluster.finishers.decide(anchor, &gid).await)
+                    let finishers = &cluster.finishers;
+                    Happened::Decided(match of_request {
+                        Some(sql) => finishers.decide_request(anchor, sql).await.map(|()| true),
+                        None => finishers.decide(anchor, &gid).await,
+                    })
                 });
             }
             Effect::YieldVoteOrder => {

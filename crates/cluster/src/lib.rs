@@ -17,6 +17,7 @@ pub mod error;
 pub mod housekeeping;
 pub mod numbers;
 pub mod recovery;
+pub mod requests;
 pub mod setup;
 pub mod start;
 pub mod status;

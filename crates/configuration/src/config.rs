@@ -58,6 +58,9 @@ pub struct Config {
     /// Audits in the background.
     #[serde(default)]
     pub audit: AuditConfig,
+    /// Requests that are executed once.
+    #[serde(default)]
+    pub requests: RequestsConfig,
     /// Seconds that running transactions get to end when the gateway is asked to stop.
     #[serde(default = "default_drain_timeout_s")]
     pub drain_timeout_s: u64,
@@ -73,6 +76,26 @@ pub struct AuditConfig {
     /// Seconds from one to the next; 0: none.
     #[serde(default)]
     pub interval_s: u64,
+}
+
+/// `[requests]`: those that are executed once, however often they are sent.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestsConfig {
+    /// Hours for which the result of one is kept: a further attempt within them gets it, and one after them is a
+    /// new request.
+    #[serde(default = "default_keep_hours")]
+    pub keep_hours: u32,
+}
+
+fn default_keep_hours() -> u32 {
+    7 * 24
+}
+
+impl Default for RequestsConfig {
+    fn default() -> Self {
+        Self { keep_hours: default_keep_hours() }
+    }
 }
 
 impl Default for Config {

@@ -38,8 +38,8 @@ pub use schema::{
     FilledView, GlobalIndex, IndexName, Lending, Unnamed,
 };
 pub use session::{
-    Placing, PreparedCommand, Setting, Shown, SignalTarget, TransactionControl, TransactionModes,
-    TuttiCall,
+    InstanceNamed, Placing, PreparedCommand, RequestCall, Setting, Shown, SignalTarget,
+    TransactionControl, TransactionModes, TuttiCall, Value,
 };
 pub use session_names::{ProcessFunction, SessionName, SessionNameAt};
 pub use steps::{Step, Steps};

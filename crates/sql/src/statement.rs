@@ -1,7 +1,7 @@
 //! A client's text as single statements, parsed by PostgreSQL's own grammar.
 //!
-//! Owns: splitting, the `DISTRIBUTE BY` clause (which PostgreSQL's grammar does not know), parse
-//! errors as PostgreSQL words them.
+//! Owns: splitting, the `DISTRIBUTE BY` clause and `BEGIN_MIP` with its like (which PostgreSQL's grammar does not
+//! know), parse errors as PostgreSQL words them.
 //! Never: looks at the catalog.
 //! Start reading at [`parse`].
 
@@ -9,6 +9,7 @@ mod distribute;
 mod global_unique;
 pub(crate) mod grammar;
 mod password;
+mod requests;
 mod syntax_error;
 pub(crate) mod tokens;
 mod words;
@@ -164,6 +165,16 @@ impl Statement {
 /// Cost: one parse; a second pass of the scanner only where the text holds a comment, a `$` or the
 /// word `distribute`.
 pub fn parse(text: &str) -> Result<Vec<Statement>, Refusal> {
+    let Some(rewritten) = requests::write_calls(text) else { return parse_grammatical(text) };
+    let mut statements = parse_grammatical(&rewritten.text)?;
+    for statement in &mut statements {
+        statement.offset = rewritten.offset(statement.offset);
+    }
+    Ok(statements)
+}
+
+/// The same for a text without statements of our own.
+fn parse_grammatical(text: &str) -> Result<Vec<Statement>, Refusal> {
     let (text, clauses) = match distribute::take_clauses(text)? {
         Some((blanked, clauses)) => (std::borrow::Cow::Owned(blanked), clauses),
         None => (std::borrow::Cow::Borrowed(text), Vec::new()),

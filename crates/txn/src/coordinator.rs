@@ -28,6 +28,19 @@ pub enum Form {
     /// Every writer prepares, the anchor too: the record is a transaction of its own, whose commit is
     /// the decision. The commit room is entered only after it.
     Apart,
+    /// The same, on an anchor that has no part of the transaction: it keeps the request that this is an instance of,
+    /// whose result is recorded with the decision (`docs/protocol/exactly-once.md`).
+    Elsewhere,
+}
+
+impl Form {
+    /// Whether the record is a transaction of its own.
+    fn is_apart(self) -> bool {
+        match self {
+            Self::Anchored => false,
+            Self::Apart | Self::Elsewhere => true,
+        }
+    }
 }
 
 /// What is required of a commit.
@@ -396,7 +409,7 @@ struct Held {
 pub struct Coordinator {
     gid: Gid,
     terms: Terms,
-    /// Those that prepare: the participants, and apart, the anchor.
+    /// Those that prepare: the participants, and apart, the anchor, unless the record is elsewhere.
     voters: BTreeSet<NodeId>,
     phase: Phase,
     held: Held,
@@ -412,15 +425,16 @@ enum AnchorPart {
     Gone,
     /// Its connection broke; its backend may take a while to notice.
     Lost,
-    /// The same as of any voter's: it is one of them.
+    /// The same as of any voter's: it is one of them; or it has none.
     Voter,
 }
 
 impl Coordinator {
     /// Starts to commit the transaction `gid`, which wrote on its anchor and on `participants`.
     ///
-    /// Requires: at least one participant, the anchor not among them, in either form. A transaction
-    /// that wrote on one node needs no coordinator: its plain COMMIT is atomic. Nodes that were only
+    /// Requires: at least one participant, the anchor not among them, in any form; elsewhere, the anchor has no
+    /// part. A transaction that wrote on its anchor alone needs no coordinator: its plain COMMIT is atomic. Nodes
+    /// that were only
     /// read are not participants either: they get a plain COMMIT, at any time.
     pub fn begin(
         gid: Gid,
@@ -478,7 +492,7 @@ impl Coordinator {
         let (anchor, form) = (self.gid.anchor, self.terms.form);
         let unended = match form {
             Form::Anchored => AnchorPart::Open,
-            Form::Apart => AnchorPart::Voter,
+            Form::Apart | Form::Elsewhere => AnchorPart::Voter,
         };
         match (&mut self.phase, event) {
             (Phase::Voting { votes_missing, .. }, Event::VotedYes(node)) => {
@@ -552,10 +566,10 @@ impl Coordinator {
                 self.abort(AbortCause::AnchorRefused, AnchorPart::Gone, effects);
             }
             // Anchored, the answer to the INSERT may be repeated here, and decides nothing.
-            (Phase::Deciding, Event::DecisionRecorded) if form == Form::Apart => {
+            (Phase::Deciding, Event::DecisionRecorded) if form.is_apart() => {
                 self.enter_room(Purpose::Apply, effects);
             }
-            (Phase::Deciding, Event::DecisionRefused) if form == Form::Apart => {
+            (Phase::Deciding, Event::DecisionRefused) if form.is_apart() => {
                 // Only we would write `committed`, and we will not again.
                 self.abort(AbortCause::DecisionRefused, AnchorPart::Voter, effects);
             }
@@ -563,7 +577,7 @@ impl Coordinator {
                 self.phase = Phase::Settling;
                 effects.push(Effect::Settle);
             }
-            (Phase::Deciding, Event::DecisionLost) if form == Form::Apart => {
+            (Phase::Deciding, Event::DecisionLost) if form.is_apart() => {
                 self.phase = Phase::Settling;
                 effects.push(Effect::Settle);
             }
@@ -573,20 +587,20 @@ impl Coordinator {
                     effects.push(Effect::NoteApplied(anchor));
                     self.apply(effects);
                 }
-                Form::Apart => self.enter_room(Purpose::Apply, effects),
+                Form::Apart | Form::Elsewhere => self.enter_room(Purpose::Apply, effects),
             },
             (Phase::Settling, Event::Settled(Decision::Aborted)) => {
                 // Anchored: the refusal could only be written after the old backend's transaction
                 // had ended.
                 let anchor_part = match form {
                     Form::Anchored => AnchorPart::Gone,
-                    Form::Apart => AnchorPart::Voter,
+                    Form::Apart | Form::Elsewhere => AnchorPart::Voter,
                 };
                 self.abort(AbortCause::FoundAborted, anchor_part, effects);
             }
             (Phase::Settling, Event::SettleTimedOut) => match form {
                 Form::Anchored => self.surrender(effects),
-                Form::Apart => self.enter_room(Purpose::Surrender, effects),
+                Form::Apart | Form::Elsewhere => self.enter_room(Purpose::Surrender, effects),
             },
 
             (Phase::Finishing { open }, Event::ParticipantCommitted(node))
@@ -696,7 +710,7 @@ impl Coordinator {
         {
             match self.terms.form {
                 Form::Anchored => self.enter_room(Purpose::Decide, effects),
-                Form::Apart => {
+                Form::Apart | Form::Elsewhere => {
                     if self.terms.serializable {
                         effects.push(Effect::YieldVoteOrder);
                     }
@@ -724,7 +738,7 @@ impl Coordinator {
                 self.begin_application(effects);
                 effects.push(Effect::CommitAnchor);
             }
-            Form::Apart => effects.push(Effect::Decide),
+            Form::Apart | Form::Elsewhere => effects.push(Effect::Decide),
         }
     }
 
@@ -766,7 +780,8 @@ impl Coordinator {
     fn surrender(&mut self, effects: &mut Vec<Effect>) {
         // Recovery may find it committed, and apply it on one node before another.
         self.begin_application(effects);
-        let open: BTreeSet<_> = self.voters.iter().copied().chain([self.gid.anchor]).collect();
+        let anchor = (self.terms.form == Form::Anchored).then_some(self.gid.anchor);
+        let open: BTreeSet<_> = self.voters.iter().copied().chain(anchor).collect();
         effects.extend(
             open.iter().map(|node| Effect::LeaveToRecovery { node: *node, decision: None }),
         );

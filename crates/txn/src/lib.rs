@@ -4,7 +4,7 @@
 //! told, what the client may be told, how a transaction in doubt is settled, and who may make transactions
 //! visible or take snapshots of several nodes at a time; and whom the commit of a change of the schema or of
 //! a placement, or of a transaction that has taken rows to other nodes, waits for, cancels or leaves alone. And what is known of a transaction that nodes commit one by
-//! one, without any of this.
+//! one, without any of this. And which instance of a request may commit.
 //! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what must be
 //! done leaves as effects; each effect's documentation says what it means in SQL.
 //!
@@ -37,6 +37,7 @@ pub mod moved_rows;
 pub mod node_by_node;
 pub mod placement_change;
 pub mod recovery;
+pub mod request_family;
 pub mod rooms;
 pub mod tenure;
 pub mod vote_order;

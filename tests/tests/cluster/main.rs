@@ -28,6 +28,7 @@ mod random_flights;
 mod reach;
 mod replicated_async;
 mod replicated_async_changes;
+mod requests;
 mod row_locks;
 mod schema_changes;
 mod security;

@@ -8,4 +8,5 @@ mod history;
 mod history_checker;
 mod kill9;
 mod recovery;
+mod requests;
 mod stops;

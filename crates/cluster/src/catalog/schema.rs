@@ -14,7 +14,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 33;
+pub const SCHEMA_VERSION: u32 = 34;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -52,7 +52,9 @@ pub const SCHEMA_VERSION: u32 = 33;
 ///   read as who asks;
 /// - `mark`, `touched`, `changes` and `ties_of_changes` (with what they call) tell a transaction only
 ///   what it has done itself;
-/// - `declare` requires a seal and the rights of the function's owner, `end_declaration` a seal.
+/// - `declare` requires a seal and the rights of the function's owner, `end_declaration` a seal;
+/// - `keep_own_request` requires a seal: what a request has led to is a role's own (the other functions for requests
+///   are the owner's).
 ///
 /// Row security keeps out members of `pg_read_all_data` and `pg_write_all_data`, and what default
 /// privileges have granted to others is revoked.
@@ -65,7 +67,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 33) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 34) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -352,6 +354,7 @@ COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables,
     include_str!("unique.sql"),
     include_str!("changes.sql"),
     include_str!("cluster_views.sql"),
+    include_str!("requests.sql"),
     "
 DO $tutti$
 DECLARE
@@ -403,9 +406,9 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.unique_entries, tutti.forget_unique, tutti.unique_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
     tutti.unfinished, tutti.of_moment, tutti.statements, tutti.pg_relation_size, tutti.pg_table_size,
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
-    tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option TO PUBLIC;
+    tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 33;
+UPDATE tutti.secret SET shape = 34;
 "
 );
 

@@ -1,7 +1,7 @@
 //! Finishers: what ends global transactions, over connections that all sessions share.
 //!
 //! Owns: a few pipelined connections per node for COMMIT PREPARED and ROLLBACK PREPARED, and the
-//! recording of decisions, many in one statement.
+//! recording of decisions, many in one statement, or one with what a request has led to.
 //! Never: chooses what to send, retries, or knows what an answer means to its transaction.
 //! Start reading at [`Finishers::run`] and [`Finishers::decide`]; `pipelined` is one connection.
 //!
@@ -32,6 +32,8 @@ pub struct Finishers {
 struct Node {
     connections: Vec<PipelinedConnection>,
     decision_log: DecisionLog,
+    /// For decisions about requests, each a transaction of its own.
+    requests: Vec<PipelinedConnection>,
 }
 
 impl Finishers {
@@ -44,9 +46,13 @@ impl Finishers {
         let connection = |endpoint: &Endpoint| {
             PipelinedConnection::new(endpoint.clone(), "tutti finisher", Durability::Relaxed)
         };
+        let of_requests = |endpoint: &Endpoint| {
+            PipelinedConnection::new(endpoint.clone(), "tutti requests", Durability::Full)
+        };
         let node = |endpoint| Node {
             connections: (0..connections).map(|_| connection(endpoint)).collect(),
             decision_log: DecisionLog::new(endpoint.clone()),
+            requests: (0..connections).map(|_| of_requests(endpoint)).collect(),
         };
         Self { nodes: endpoints.iter().map(|it| (it.node(), node(it))).collect() }
     }
@@ -59,12 +65,14 @@ impl Finishers {
     /// Errors: [`NodeError::Refused`] with the node's answer; [`NodeError::Connect`]: it was not sent;
     /// [`NodeError::Lost`]: it may or may not have been executed.
     pub async fn run(&self, node: NodeId, sql: String) -> Result<Vec<Rows>, NodeError> {
-        let connections = &self.node(node).connections;
-        let connection = connections
-            .iter()
-            .min_by_key(|connection| connection.load())
-            .expect("there is at least one");
-        connection.run(sql).await
+        least_loaded(&self.node(node).connections).run(sql).await
+    }
+
+    /// Runs a statement that decides about a request on the node that keeps it, durably.
+    ///
+    /// Errors: as [`Self::decide`].
+    pub async fn decide_request(&self, keeper: NodeId, sql: String) -> Result<(), NodeError> {
+        least_loaded(&self.node(keeper).requests).run(sql).await.map(drop)
     }
 
     /// Records `committed` for the transaction on its anchor, durably, unless there is a record.
@@ -81,4 +89,9 @@ impl Finishers {
     fn node(&self, id: NodeId) -> &Node {
         self.nodes.get(&id).expect("nodes are those of the configuration")
     }
+}
+
+fn least_loaded(connections: &[PipelinedConnection]) -> &PipelinedConnection {
+    let least = connections.iter().min_by_key(|connection| connection.load());
+    least.expect("there is at least one")
 }

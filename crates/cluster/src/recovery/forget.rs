@@ -81,8 +81,18 @@ pub async fn run(cluster: Arc<Cluster>) {
     }
 }
 
-/// Keeps what grows with every schema change small, on nodes that are reachable.
+/// Families of requests that are older than is promised: a further attempt at one of them would be a new request.
+fn forget_requests(cluster: &Cluster) -> String {
+    let seconds = u64::from(cluster.config.requests.keep_hours) * 3600;
+    format!(
+        "DELETE FROM tutti.request WHERE at OPERATOR(pg_catalog.<) \
+             pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => {seconds})"
+    )
+}
+
+/// Keeps what grows with every schema change, or with every request, small, on nodes that are reachable.
 async fn compact_all(cluster: &Cluster) {
+    let forget_requests = forget_requests(cluster);
     for node in &cluster.config.nodes {
         let node = NodeId(node.id);
         if !cluster.availability.is_open(node) {
@@ -90,7 +100,10 @@ async fn compact_all(cluster: &Cluster) {
         }
         let compacting = async {
             let mut connection = cluster.connections.checkout(node).await?;
-            let compacted = connection.query(COMPACT).await;
+            let mut compacted = connection.query(COMPACT).await;
+            if compacted.is_ok() {
+                compacted = connection.query(&forget_requests).await;
+            }
             cluster.connections.release(connection);
             compacted
         };

@@ -16,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{
     Access, Brought, Collect, CollectFrom, DataPlan, Explain, ExplainFormat, Gather, Partial, Plan,
-    Planned, PreparedCommand, RunOn, SessionPlan, Setting, Template, TuttiCall,
+    Planned, PreparedCommand, RequestCall, RunOn, SessionPlan, Setting, Template, TuttiCall,
 };
 use tutti_sql::planner::{explain_lines, unique_line};
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
@@ -48,7 +48,9 @@ pub(crate) fn local_columns(plan: &Plan) -> Option<Option<Vec<ColumnDescription>
     let columns = match plan {
         // It may have a parameter.
         SessionPlan::Tutti(TuttiCall::Signal { .. }) => return None,
-        SessionPlan::Tutti(TuttiCall::Place(_)) => return Some(None),
+        SessionPlan::Tutti(
+            TuttiCall::Place(_) | TuttiCall::Request(RequestCall::Commit { .. }),
+        ) => return Some(None),
         SessionPlan::Tutti(function) => super::own_functions::columns_of(function),
         SessionPlan::Setting(Setting::Show { name }) if is_own_setting(name) => {
             vec![ColumnDescription::text(name)]

@@ -9,7 +9,7 @@ use tutti_cluster::audit;
 use tutti_cluster::recovery::{self, InDoubt, Recoverer};
 use tutti_sql::catalog::{NodeId, Placement, RelationKind};
 use tutti_sql::closure::{Declaration, FunctionCode};
-use tutti_sql::plan::{Access, Shown, TuttiCall};
+use tutti_sql::plan::{Access, RequestCall, Shown, TuttiCall};
 use tutti_wire::backend::ColumnDescription;
 
 use super::distribute::Step;
@@ -37,6 +37,16 @@ pub(super) fn columns_of(function: &TuttiCall) -> Vec<ColumnDescription> {
         }
         TuttiCall::Declare { .. } => texts(&["tutti_function"]),
         TuttiCall::Outcome { .. } => texts(&["tutti_outcome"]),
+        TuttiCall::Request(asked) => match asked {
+            RequestCall::Begin { .. } | RequestCall::Remember { .. } => {
+                texts(&["state", "instance", "result"])
+            }
+            RequestCall::Prepare { .. } | RequestCall::Look { .. } => {
+                texts(&["instance", "state", "result", "request"])
+            }
+            // It is a COMMIT.
+            RequestCall::Commit { .. } => Vec::new(),
+        },
         TuttiCall::Show(shown) => match shown {
             Shown::Version => texts(&[shown.function()]),
             Shown::Nodes => texts(&["node", "address"]),
@@ -73,6 +83,7 @@ impl Executor<'_> {
             TuttiCall::Declare { function, declared } => {
                 one(self.declare_function(function, *declared).await?)
             }
+            TuttiCall::Request(_) => unreachable!("the session carries it out"),
             TuttiCall::Outcome { gid } => {
                 one(recovery::outcome(&self.tx.registry.cluster, gid).await?.to_string())
             }

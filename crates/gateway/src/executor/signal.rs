@@ -3,9 +3,6 @@
 //! Owns: which session a number means, and whether the client may end it: PostgreSQL's own rules.
 //! Never: signals a process of a node.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, SignalTarget};
 use tutti_wire::error_fields::ErrorFields;
@@ -14,24 +11,8 @@ use tutti_wire::sqlstate;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::Call;
-use crate::registry::Registry;
 use crate::registry::activity::TERMINATED_MESSAGE;
 use crate::transaction::processes::ASKED_SIGNALS;
-
-/// Pause before checking again whether a session has ended.
-const CANCEL_PAUSE: Duration = Duration::from_millis(100);
-
-/// A session that was about to send a statement to a node when it was asked to end is not affected by
-/// the first cancel request: there was nothing to cancel yet.
-async fn cancel_until_ended(registry: Arc<Registry>, target: i32) {
-    loop {
-        tokio::time::sleep(CANCEL_PAUSE).await;
-        if !registry.activities.is_ending(target) {
-            return;
-        }
-        registry.cancel_session(target).await;
-    }
-}
 
 impl Executor<'_> {
     /// Sends the signals that the statement has asked for.
@@ -104,15 +85,15 @@ impl Executor<'_> {
             return Err(Failure::error("42501", message));
         }
         let registry = self.tx.registry.clone();
-        if terminates {
-            registry.activities.terminate(target);
-        }
         if target != self.tx.process_id {
-            registry.cancel_session(target).await;
-            if terminates {
-                tokio::spawn(cancel_until_ended(registry, target));
+            match terminates {
+                true => registry.end_session(target, TERMINATED_MESSAGE).await,
+                false => registry.cancel_session(target).await,
             }
             return Ok(Some(true));
+        }
+        if terminates {
+            registry.activities.terminate(target, TERMINATED_MESSAGE);
         }
         // The statement that asks for it is the one that is cancelled.
         Err(match terminates {

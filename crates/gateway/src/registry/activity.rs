@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::Poll;
 
 use atomic_waker::AtomicWaker;
@@ -24,8 +24,11 @@ use super::plan_in_sight::PlanInSight;
 /// What PostgreSQL says where a row has gone to another partition.
 const MOVED_MESSAGE: &str =
     "tuple to be locked was already moved to another partition due to concurrent update";
-/// What PostgreSQL says with it.
+/// What PostgreSQL says where a session is ended.
 pub const TERMINATED_MESSAGE: &str = "terminating connection due to administrator command";
+/// What the client of an earlier instance of a request is told.
+pub const SUPERSEDED_MESSAGE: &str =
+    "terminating connection because a later instance of its request has begun";
 const HINT: &str = "The transaction is the youngest of those that waited for each other over several nodes. Retry it.";
 
 /// One session's activity. The session itself writes it; others write only the mark (deadlock detection, signals)
@@ -43,8 +46,8 @@ pub struct Activity {
     mark: Mutex<Option<Mark>>,
     /// The client's socket.
     stream: Weak<TcpStream>,
-    /// The session was asked to end.
-    terminated: AtomicBool,
+    /// The session was asked to end: what its client is told last.
+    terminated: OnceLock<&'static str>,
     /// The session was asked to notice that the gateway's state has changed.
     asked: AtomicBool,
     /// Wakes the session when it waits for its client.
@@ -107,7 +110,13 @@ impl Activity {
 
     /// Whether the session was asked to end.
     pub fn is_terminated(&self) -> bool {
-        self.terminated.load(Ordering::Acquire)
+        self.terminated.get().is_some()
+    }
+
+    /// What the client is told of that.
+    pub fn farewell(&self) -> ErrorFields {
+        let why = self.terminated.get().copied().unwrap_or(TERMINATED_MESSAGE);
+        ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, why)
     }
 
     /// Waits until the session is asked to notice that the gateway's state has changed.
@@ -227,7 +236,7 @@ impl Activity {
         if self.is_terminated()
             && [sqlstate::QUERY_CANCELED, sqlstate::ADMIN_SHUTDOWN].contains(&error.sqlstate())
         {
-            return ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED_MESSAGE);
+            return self.farewell();
         }
         // A node has ended its connection. The session goes on, and its client must not be told to
         // leave.
@@ -272,10 +281,11 @@ impl Activities {
         activity
     }
 
-    /// Makes this session end as soon as its statement does.
-    pub fn terminate(&self, process_id: i32) {
+    /// Makes this session end as soon as its statement does; `why` is what its client is told.
+    pub fn terminate(&self, process_id: i32, why: &'static str) {
         if let Some(activity) = self.of(process_id) {
-            activity.terminated.store(true, Ordering::Release);
+            // The first reason is as good as another.
+            let _ = activity.terminated.set(why);
             activity.ask_to_look_up();
         }
     }

@@ -9,6 +9,7 @@ pub mod activity;
 pub mod pauses;
 pub mod plan_in_sight;
 pub mod redistributions;
+pub mod requests;
 pub mod role;
 
 use std::collections::BTreeMap;
@@ -27,10 +28,14 @@ use tutti_sql::catalog::NodeId;
 use self::activity::Activities;
 use self::pauses::Pauses;
 use self::redistributions::Redistributions;
+use self::requests::RequestsAtWork;
 use crate::plans::Plans;
 
 /// How long a node may take to accept a cancel request.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Pause before checking again whether a session has ended.
+const CANCEL_PAUSE: Duration = Duration::from_millis(100);
 
 /// Of a row of `pg_stat_activity`.
 const ACTIVE: &str = "a.state OPERATOR(pg_catalog.=) 'active'";
@@ -68,6 +73,8 @@ pub struct Registry {
     pub pauses: Pauses,
     /// Which sessions are moving tables.
     pub redistributions: Arc<Redistributions>,
+    /// Which sessions are executing which requests.
+    pub requests: Arc<RequestsAtWork>,
     /// Cloned by each session that is preparing its client's transaction.
     pub preparing: Arc<()>,
     rows_dealt: AtomicU64,
@@ -101,6 +108,7 @@ impl Registry {
             plans: Plans::default(),
             pauses: Pauses::default(),
             redistributions: Arc::default(),
+            requests: Arc::default(),
             preparing: Arc::default(),
             rows_dealt: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
@@ -199,6 +207,24 @@ impl Registry {
         self.activities.cancel(process_id);
         self.redistributions.cancel(process_id);
         self.cancel(&self.backends.of(process_id)).await;
+    }
+
+    /// Ends a session as soon as its statement does, which is cancelled; `why` is what its client is told last.
+    pub async fn end_session(self: &Arc<Self>, process_id: i32, why: &'static str) {
+        self.activities.terminate(process_id, why);
+        self.cancel_session(process_id).await;
+        let registry = self.clone();
+        // One that was about to send a statement to a node is not affected by the first cancel request: there was
+        // nothing to cancel yet.
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(CANCEL_PAUSE).await;
+                if !registry.activities.is_ending(process_id) {
+                    return;
+                }
+                registry.cancel_session(process_id).await;
+            }
+        });
     }
 
     /// The same for the session's backend on one node.

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use tutti_cluster::catalog::Answer;
 use tutti_cluster::catalog::publisher::Hold;
+use tutti_cluster::requests::Record;
 use tutti_link::connection::{LOOK_THERE, NodeError, UNKNOWN_OUTCOME, unknown_outcome};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, TransactionControl};
@@ -19,6 +20,7 @@ use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
 
 use super::code_at_commit::{LateCode, bounded};
+use super::requests::ASK_LATER;
 use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 use crate::registry::Registry;
@@ -26,6 +28,7 @@ use crate::session::Session;
 use crate::transaction::ends::OWN_GIDS;
 use crate::transaction::named::Portal;
 use crate::transaction::placement_change::CHANGED_DEFINITIONS;
+use crate::transaction::state::OpenRequest;
 use crate::transaction::{Characteristics, Level, Mode, Transaction, TransactionContext};
 
 impl Session {
@@ -149,6 +152,9 @@ impl Session {
                 "Use COMMIT: it is atomic over all nodes.",
             ))
         };
+        if self.tx.transaction.request.is_some() {
+            return refused("begun an instance of a request");
+        }
         if self.tx.transaction.writers().any(|node| node != NodeId::HOME) {
             return refused("written on other nodes than node 1");
         }
@@ -280,11 +286,18 @@ impl Session {
                 return Err(failure);
             }
         };
+        let request = self.tx.transaction.request.as_ref().map(OpenRequest::record);
         let committed = match writers[..] {
+            _ if let Some(record) = request => {
+                self.commit_request(record, &writers, late.clone()).await
+            }
             [] => self.commit_readers(&BTreeSet::new()).await,
-            [writer] => self.commit_one_writer(writer, late.as_ref()).await,
+            [writer] => self.commit_one_writer(writer, late.as_ref(), None).await,
             _ if self.tx.commits_node_by_node() => self.commit_node_by_node(&writers).await,
-            _ => self.commit_global(&writers, late.clone()).await,
+            _ => {
+                let decided = self.tx.form_of_commit(&writers);
+                self.commit_global(&writers, late.clone(), decided, None).await
+            }
         };
         let committed = match late {
             Some(late) => committed.map_err(|failure| late.reword(failure)),
@@ -399,15 +412,20 @@ impl Session {
         }
     }
 
-    async fn commit_one_writer(
+    /// Plain COMMIT where all was written; in front of it, what is kept of a request that this node keeps.
+    pub(super) async fn commit_one_writer(
         &mut self,
         writer: NodeId,
         late: Option<&Arc<LateCode>>,
+        request: Option<&Record>,
     ) -> Result<(), Failure> {
         // A session that sees this commit must see what its client may have seen elsewhere.
         self.tx.wait_for_visible(writer).await?;
         let only_writer = BTreeSet::from([writer]);
         self.commit_readers_first(&only_writer).await?;
+        if let Some(record) = request {
+            self.keep_request(writer, record).await?;
+        }
         self.tx.pass_rooms().await?;
         let commit = self.tx.on_links(vec![(writer, "COMMIT".to_owned())]);
         let answered = bounded(late, writer, commit).await.remove(0).1;
@@ -418,7 +436,8 @@ impl Session {
             }
             Ok(_) => (),
             Err(error) => {
-                let look = |unknown: ErrorFields| unknown.with(b'H', LOOK_THERE);
+                let hint = if request.is_some() { ASK_LATER } else { LOOK_THERE };
+                let look = |unknown: ErrorFields| unknown.with(b'H', hint);
                 return Err(self.unconfirmed(writer, error, look));
             }
         }

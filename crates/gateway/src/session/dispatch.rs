@@ -3,7 +3,7 @@
 //!
 //! Owns: choosing what carries out a plan. Never: carries one out.
 
-use tutti_sql::plan::{Plan, Planned, SessionPlan};
+use tutti_sql::plan::{Plan, Planned, SessionPlan, TuttiCall};
 
 use super::Session;
 use crate::client::failure::Failure;
@@ -41,6 +41,9 @@ impl Session {
             }
             SessionPlan::Notification { listens } => self.notification(*listens, text, call).await,
             // What it asks of the gateway takes the executor's means: moving rows, asking nodes.
+            SessionPlan::Tutti(function @ TuttiCall::Request(asked)) => {
+                Box::pin(self.request(function, asked, text, call)).await
+            }
             SessionPlan::Tutti(function) => {
                 self.executor().call_own_function(function, text, call).await
             }

@@ -12,9 +12,10 @@ use tutti_cluster::commit_driver::{
     Commission, CommitDriver, CommitOutcome, CommittingSession, RunLimit,
 };
 use tutti_cluster::numbers::{sql_node, txn_node};
+use tutti_cluster::requests::Record;
 use tutti_link::connection::UNKNOWN_OUTCOME;
 use tutti_sql::catalog::NodeId;
-use tutti_txn::coordinator::{AbortCause, Outcome};
+use tutti_txn::coordinator::{AbortCause, Form, Outcome};
 use tutti_txn::placement_change::VOTE_PATIENCE;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
@@ -27,7 +28,8 @@ use crate::transaction::Level;
 use crate::transaction::waiting::canceled;
 
 impl Session {
-    /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile.
+    /// Commits a transaction that wrote on all of `writers`. `late`: code that may run meanwhile. `decided`: by which
+    /// node, and in which form; with the record of a request, by its keeper.
     ///
     /// Errors: it is aborted and nothing of it remains; or SQLSTATE 08007: the outcome is not known
     /// yet.
@@ -35,9 +37,11 @@ impl Session {
         &mut self,
         writers: &[NodeId],
         late: Option<Arc<LateCode>>,
+        decided: (NodeId, Form),
+        request: Option<Record>,
     ) -> Result<(), Failure> {
         let serializable = self.tx.level() == Level::Serializable;
-        let (anchor, form) = self.tx.form_of_commit(writers);
+        let (anchor, form) = decided;
         let mut permit = None;
         if serializable {
             self.commit_readers_first(&writers.iter().copied().collect()).await?;
@@ -69,6 +73,7 @@ impl Session {
                 true => VOTE_PATIENCE.min(deadline),
                 false => deadline,
             },
+            request,
         };
         let (registry, process_id) = (self.tx.registry.clone(), self.tx.process_id);
         let committing = Arc::new(Committing { registry, process_id, late });

@@ -17,6 +17,7 @@ mod node_by_node;
 mod planning;
 mod prepared;
 mod replicate_async;
+mod requests;
 mod return_links;
 mod run_again;
 mod settings;
@@ -30,14 +31,13 @@ use tutti_link::pool::link::StatementId;
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{put_authentication_ok, put_backend_key_data};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::sqlstate;
 
 use crate::client::failure::{Failure, as_fatal};
 use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::executor::Executor;
 use crate::registry::Registry;
-use crate::registry::activity::{Activity, TERMINATED_MESSAGE};
+use crate::registry::activity::Activity;
 use crate::transaction::{Mode, TransactionContext};
 
 const IDLE_IN_TRANSACTION: &str = "terminating connection due to idle-in-transaction timeout";
@@ -165,9 +165,7 @@ impl Session {
             return self.send_away(&why).await;
         }
         if (is_outside && self.tx.registry.is_draining()) || self.tx.activity.is_terminated() {
-            return self
-                .send_away(&ErrorFields::fatal(sqlstate::ADMIN_SHUTDOWN, TERMINATED_MESSAGE))
-                .await;
+            return self.send_away(&self.tx.activity.farewell()).await;
         }
         if self.client.has_frame() {
             return Ok(true);
@@ -200,12 +198,7 @@ impl Session {
                     if (is_outside && self.tx.registry.is_draining())
                         || self.tx.activity.is_terminated()
                     {
-                        return self
-                            .send_away(&ErrorFields::fatal(
-                                sqlstate::ADMIN_SHUTDOWN,
-                                TERMINATED_MESSAGE,
-                            ))
-                            .await;
+                        return self.send_away(&self.tx.activity.farewell()).await;
                     }
                 }
             }

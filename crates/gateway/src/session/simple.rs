@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tutti_link::connection::UNKNOWN_OUTCOME;
-use tutti_sql::plan::{Access, DataPlan, NodeChoice, Plan, Planned, PreparedCommand, SessionPlan};
+use tutti_sql::plan::{
+    Access, DataPlan, NodeChoice, Plan, Planned, PreparedCommand, RequestCall, SessionPlan,
+    TuttiCall,
+};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::{put_bare, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
@@ -323,7 +326,13 @@ impl Session {
         last: bool,
     ) -> Result<(), Failure> {
         // VACUUM and the like are refused by nodes inside a block; a lone one is not in a block.
-        let ends_itself = matches!(planned.plan, Plan::Session(SessionPlan::Transaction(_)));
+        let ends_itself = matches!(
+            planned.plan,
+            Plan::Session(
+                SessionPlan::Transaction(_)
+                    | SessionPlan::Tutti(TuttiCall::Request(RequestCall::Commit { .. }))
+            )
+        );
         if self.tx.transaction.mode == Mode::Implicit && !several {
             // After messages of a flight, which are no block.
             for statement in tutti_sql::statement::parse(text)? {

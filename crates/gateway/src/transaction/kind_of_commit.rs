@@ -22,10 +22,7 @@ impl TransactionContext {
     /// Where the commit of a transaction that wrote on all of `writers` is decided, and in which form.
     pub(crate) fn form_of_commit(&self, writers: &[NodeId]) -> (NodeId, Form) {
         let spread = usize::try_from(self.number).unwrap_or(0) % writers.len();
-        // A node cannot prepare what has touched temporary tables, notifications, or cursors WITH HOLD.
-        let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
-        let must_anchor = self.transaction.must_anchor.or(temporary);
-        let must_anchor = must_anchor.filter(|node| writers.contains(node));
+        let must_anchor = self.cannot_prepare(writers);
         let form = match (must_anchor.is_some(), self.level() == Level::Serializable) {
             (true, _) => Form::Anchored,
             // All checks are done before the decision: none is waited for in the commit room.
@@ -33,5 +30,12 @@ impl TransactionContext {
             (false, false) => self.registry.cluster.config.switches.form,
         };
         (must_anchor.unwrap_or(writers[spread]), form)
+    }
+
+    /// Which of the writers cannot prepare: it has touched temporary tables, notifications, or cursors WITH HOLD.
+    pub(crate) fn cannot_prepare(&self, writers: &[NodeId]) -> Option<NodeId> {
+        let temporary = (!self.scope.temporary.is_empty()).then_some(NodeId::HOME);
+        let node = self.transaction.must_anchor.or(temporary);
+        node.filter(|node| writers.contains(node))
     }
 }

@@ -6,7 +6,7 @@
 
 use tutti_sql::plan::{
     Access, CollectFrom, CopyToPlan, DataPlan, Gather, Plan, RunOn, SchemaPlan, SessionPlan,
-    Setting,
+    Setting, TuttiCall,
 };
 
 /// Whether the plan reads rows of several nodes and does nothing else.
@@ -67,6 +67,7 @@ pub(crate) fn takes_snapshot(plan: &Plan) -> bool {
             | Plan::Session(
                 SessionPlan::Notification { .. }
                     | SessionPlan::Transaction(_)
+                    | SessionPlan::Tutti(TuttiCall::Request(_))
                     | SessionPlan::Empty
                     | SessionPlan::Setting(
                         Setting::Show { .. }

@@ -12,7 +12,10 @@ use std::sync::atomic::Ordering;
 
 use tutti_sql::catalog::{Catalog, Placement, Relation};
 use tutti_sql::closure::{grown, is_elsewhere, turned};
-use tutti_sql::plan::{Access, Concerns, DataPlan, Plan, Planned, SessionPlan, TransactionControl};
+use tutti_sql::plan::{
+    Access, Concerns, DataPlan, Plan, Planned, RequestCall, SessionPlan, TransactionControl,
+    TuttiCall,
+};
 use tutti_sql::planner::{self, Context, Unfit};
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::{self, Statement};
@@ -594,12 +597,14 @@ pub(crate) fn is_setting(text: &str) -> bool {
 pub(crate) fn ends_failed_transaction(planned: &Planned) -> bool {
     matches!(
         planned.plan,
-        Plan::Session(SessionPlan::Transaction(
-            TransactionControl::Commit { .. }
-                | TransactionControl::Rollback { .. }
-                | TransactionControl::RollbackTo(_)
-                | TransactionControl::Prepare(_)
-        ))
+        Plan::Session(
+            SessionPlan::Transaction(
+                TransactionControl::Commit { .. }
+                    | TransactionControl::Rollback { .. }
+                    | TransactionControl::RollbackTo(_)
+                    | TransactionControl::Prepare(_)
+            ) | SessionPlan::Tutti(TuttiCall::Request(RequestCall::Commit { .. }))
+        )
     )
 }
 

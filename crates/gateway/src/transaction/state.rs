@@ -11,6 +11,7 @@ use tutti_cluster::authority::sentinels::Coverage;
 use tutti_cluster::authority::serializable_in_progress::InProgress;
 use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
+use tutti_cluster::requests::Record;
 use tutti_link::translation::OidMaps;
 use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_sql::plan::{Access, TransactionModes, Unseen};
@@ -19,6 +20,7 @@ use tutti_wire::error_fields::ErrorFields;
 
 use super::bound_with::LateCalls;
 use super::change_in_commit::ChangeInCommit;
+use crate::registry::requests::AtWork;
 
 /// How a transaction came about.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -293,7 +295,33 @@ pub struct Transaction {
     pub moved: BTreeMap<u32, String>,
     /// Nodes that could not commit what they had read for a transaction that is committed.
     pub has_undone: BTreeSet<NodeId>,
+    /// It is an instance of a request.
+    pub request: Option<OpenRequest>,
     steps: Vec<Step>,
+}
+
+/// An instance of a request whose transaction is open.
+#[derive(Debug)]
+pub struct OpenRequest {
+    /// Which one.
+    pub at_work: AtWork,
+    /// What was asked for, as far as its client has said.
+    pub request: Option<String>,
+    /// What its client is to be told.
+    pub result: Option<String>,
+    /// Its client has said both.
+    pub is_prepared: bool,
+}
+
+impl OpenRequest {
+    /// What is to be kept when it commits.
+    pub fn record(&self) -> Record {
+        Record {
+            instance: self.at_work.instance().clone(),
+            request: self.request.clone(),
+            result: self.result.clone(),
+        }
+    }
 }
 
 /// Parts of one snapshot that the transaction's own connections have taken.
@@ -379,7 +407,8 @@ impl Transaction {
         let is_unseen = self.unseen_ran.is_some() || self.defers_unseen || self.wrote_alone;
         // What its session has, or others hear, goes with what it has written.
         let is_more_than_rows = self.must_anchor.is_some() || self.listens;
-        self.ties_nodes || changes || is_unseen || is_more_than_rows || !self.moved.is_empty()
+        let goes_together = self.ties_nodes || self.request.is_some() || !self.moved.is_empty();
+        goes_together || changes || is_unseen || is_more_than_rows
     }
 
     /// What ReadyForQuery says.
@@ -417,6 +446,16 @@ impl Transaction {
     pub fn record(&mut self, node: NodeId, access: Access) {
         let most = self.nodes.entry(node).or_insert(access);
         *most = (*most).max(access);
+    }
+
+    /// What of `access` can come to pass on the node: READ ONLY, nothing is written but temporary tables, which are
+    /// node 1's. A node that has written nothing votes on no commit, nor makes node 1 record one, which READ ONLY it
+    /// could not.
+    pub fn possible_access(&self, node: NodeId, access: Access) -> Access {
+        match node != NodeId::HOME && access == Access::Write && self.is_read_only() {
+            true => Access::Read,
+            false => access,
+        }
     }
 
     /// Nodes that may have written.

@@ -698,8 +698,17 @@ impl Link {
         sql: &str,
         values: Vec<String>,
     ) -> Result<Vec<Rows>, NodeError> {
+        self.query_with_nulls(sql, values.into_iter().map(Some).collect()).await
+    }
+
+    /// The same, where a value may be NULL.
+    pub async fn query_with_nulls(
+        &mut self,
+        sql: &str,
+        values: Vec<Option<String>>,
+    ) -> Result<Vec<Rows>, NodeError> {
         self.begin();
-        let values = values.into_iter().map(|value| Some(value.into())).collect();
+        let values = values.into_iter().map(|value| value.map(Into::into)).collect();
         put_statement(self.connection.outgoing(), sql, values);
         self.own_answer().await
     }

@@ -188,8 +188,98 @@ pub enum TuttiCall {
         /// The session or process.
         target: SignalTarget,
     },
+    /// `tutti_begin('request', 1)` and its like: a request that is executed once, however often it is sent.
+    Request(RequestCall),
     /// `tutti_version()`, `tutti_nodes()` and so on: information.
     Show(Shown),
+}
+
+/// What a client says of a request, each attempt at which is an instance of its family.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RequestCall {
+    /// `tutti_begin(family, instance)`: begins the transaction of an instance, or tells what an earlier one has
+    /// committed.
+    Begin {
+        /// Which instance of which family.
+        instance: InstanceNamed,
+    },
+    /// `tutti_prepare(family, instance, request, result)`: what is to be remembered of it; tells what is known of its
+    /// family.
+    Prepare {
+        /// The one whose transaction is open.
+        instance: InstanceNamed,
+        /// What was asked for.
+        request: Value,
+        /// What the client was to be told.
+        result: Value,
+    },
+    /// `tutti_remember(result)`: the result, of the instance whose transaction is open.
+    Remember {
+        /// What the client was to be told.
+        result: Value,
+    },
+    /// `tutti_commit(family, instance)`: COMMIT, of this instance.
+    Commit {
+        /// The one whose transaction is open; `None`: whichever it is.
+        instance: Option<InstanceNamed>,
+    },
+    /// `tutti_request(family)`: what is known of a family.
+    Look {
+        /// The family.
+        family: Value,
+    },
+}
+
+/// An instance as it was named in a call.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InstanceNamed {
+    /// The request's identifier, which all its instances have in common.
+    pub family: Value,
+    /// Its number among these.
+    pub number: Value,
+}
+
+/// A value in a call that the gateway answers itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Value {
+    /// A literal, as text.
+    Text(String),
+    /// The client's parameter with this index, counted from 0.
+    Parameter(u16),
+    /// NULL.
+    Null,
+}
+
+impl RequestCall {
+    /// The function's name.
+    pub fn function(&self) -> &'static str {
+        match self {
+            Self::Begin { .. } => "tutti_begin",
+            Self::Prepare { .. } => "tutti_prepare",
+            Self::Remember { .. } => "tutti_remember",
+            Self::Commit { .. } => "tutti_commit",
+            Self::Look { .. } => "tutti_request",
+        }
+    }
+
+    /// Its values, in the order of its arguments, and whether each is a number.
+    pub fn values(&self) -> Vec<(&Value, bool)> {
+        fn named(it: &InstanceNamed) -> [(&Value, bool); 2] {
+            [(&it.family, false), (&it.number, true)]
+        }
+        match self {
+            Self::Begin { instance } => named(instance).to_vec(),
+            Self::Prepare { instance, request, result } => {
+                let [family, number] = named(instance);
+                vec![family, number, (request, false), (result, false)]
+            }
+            Self::Remember { result } => vec![(result, false)],
+            Self::Commit { instance } => {
+                instance.as_ref().map_or_else(Vec::new, |it| named(it).to_vec())
+            }
+            Self::Look { family } => vec![(family, false)],
+        }
+    }
 }
 
 /// What ALTER TABLE … DISTRIBUTE BY asks for.

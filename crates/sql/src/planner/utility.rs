@@ -9,6 +9,7 @@ mod cursor;
 mod explain;
 mod placing;
 mod prepared;
+mod request;
 mod routine;
 mod setting;
 mod special;

@@ -131,7 +131,17 @@ fn every_small_world_keeps_its_promises_apart() {
     );
 }
 
-/// The same of SERIALIZABLE transactions, in both forms.
+/// The same with the decision elsewhere, as of a request: the anchor has no part. One voter alone, too.
+#[test]
+fn every_small_world_keeps_its_promises_elsewhere() {
+    let seen = explore_all(Terms::of(Form::Elsewhere), SMALL_APART);
+    check_reached(
+        &seen,
+        ["deadline reached", "decision refused", "found aborted", "vote lost", "voted no"].into(),
+    );
+}
+
+/// The same of SERIALIZABLE transactions, in all forms.
 #[test]
 fn every_small_world_of_serializable_transactions_keeps_its_promises() {
     let both = BTreeSet::from(["deadline reached", "found aborted", "sentinel missing"]);
@@ -141,7 +151,9 @@ fn every_small_world_of_serializable_transactions_keeps_its_promises() {
     let further = ["anchor lost", "anchor refused"];
     check_reached(&anchored, both.iter().copied().chain(further).collect());
     let apart = explore_all(serializable(Form::Apart), SMALL_SERIALIZABLE);
-    check_reached(&apart, both);
+    check_reached(&apart, both.clone());
+    let elsewhere = explore_all(serializable(Form::Elsewhere), SMALL_SERIALIZABLE);
+    check_reached(&elsewhere, both);
 }
 
 /// An exploration that never reaches an outcome proves nothing about it.
@@ -162,7 +174,7 @@ fn check_reached(seen: &Seen, causes: BTreeSet<&str>) {
 #[test]
 #[ignore = "takes minutes; run it after a change of the protocol"]
 fn every_larger_world_keeps_its_promises() {
-    for form in [Form::Anchored, Form::Apart] {
+    for form in [Form::Anchored, Form::Apart, Form::Elsewhere] {
         explore_all(
             Terms::of(form),
             &[

@@ -107,17 +107,18 @@ pub struct World {
 }
 
 impl World {
-    /// A transaction that has written on the anchor and `participants` other nodes, at its COMMIT.
+    /// A transaction that has written on `participants` nodes, and on the anchor unless that is elsewhere, at its COMMIT.
     pub fn begin(terms: Terms, participants: u16, limits: Limits) -> Self {
         let participants: BTreeSet<_> = (2..2 + participants).map(NodeId).collect();
         let working = Node { part: Part::Working, connected: true };
         let mut effects = Vec::new();
         let coordinator = Coordinator::begin(gid(), terms, participants.clone(), &mut effects);
+        let anchor = (terms.form != Form::Elsewhere).then_some(ANCHOR);
         let mut world = Self {
             form: terms.form,
             coordinator: Some(coordinator),
             recovery: None,
-            nodes: participants.into_iter().chain([ANCHOR]).map(|id| (id, working)).collect(),
+            nodes: participants.into_iter().chain(anchor).map(|id| (id, working)).collect(),
             row: Row::Absent,
             in_commit_room: false,
             applying: None,
@@ -140,7 +141,7 @@ impl World {
     }
 
     pub fn anchor_has_committed(&self) -> bool {
-        self.nodes[&ANCHOR].part == Part::Committed
+        self.nodes.get(&ANCHOR).is_some_and(|node| node.part == Part::Committed)
     }
 
     pub fn is_closed_to_reads(&self, id: NodeId) -> bool {
@@ -628,7 +629,7 @@ impl World {
         if sweep.unlisted.is_empty() {
             let (found, uncalled) = (std::mem::take(&mut sweep.found), sweep.uncalled);
             self.sweep = None;
-            let widens = self.form == Form::Apart
+            let widens = self.form != Form::Anchored
                 && uncalled
                 && mutation != Some(Mutation::SweepSettlesOnlyWhatItFound);
             if found.is_empty() {
@@ -674,7 +675,7 @@ impl World {
         let finishing = matches!(coordinator.phase(), Phase::Finishing { .. });
         let (decided, refused) = match self.form {
             Form::Anchored => (Event::AnchorCommitted, Event::AnchorRefused),
-            Form::Apart => (Event::DecisionRecorded, Event::DecisionRefused),
+            Form::Apart | Form::Elsewhere => (Event::DecisionRecorded, Event::DecisionRefused),
         };
         let mut events = vec![event];
         match (mutation, event) {

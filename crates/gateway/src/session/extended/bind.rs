@@ -15,6 +15,7 @@ use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
 use tutti_wire::frontend::{self, Arguments, Bind, Message, Target, put_close};
 
+use super::describe::parameters_known_here;
 use super::due::{Expect, Undo};
 use super::values;
 use crate::client::failure::Failure;
@@ -96,7 +97,11 @@ impl Session {
         }
         self.check_unchecked().await?;
         let mut checked_by_node = false;
-        if let Call::Extended { types, arguments } = &mut call
+        if let Call::Extended { types, .. } = &mut call
+            && let Some(known) = parameters_known_here(&planned.plan, types)
+        {
+            *types = known;
+        } else if let Call::Extended { types, arguments } = &mut call
             && 0 < parsed.parameter_count
         {
             self.describe_silently(&name).await?;

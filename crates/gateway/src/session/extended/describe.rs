@@ -3,7 +3,9 @@
 //! Owns: which node is asked, and what is remembered of the answer.
 //! Never: runs the statement to find out.
 
-use tutti_sql::plan::{Access, DataPlan, Plan, Planned, PreparedCommand, SessionPlan};
+use tutti_sql::plan::{
+    Access, DataPlan, Plan, Planned, PreparedCommand, SessionPlan, TuttiCall, Value,
+};
 use tutti_wire::backend::{
     ColumnDescription, put_bare, put_parameter_description, put_row_description,
 };
@@ -29,6 +31,33 @@ pub(super) fn is_answered_here(plan: &Plan) -> bool {
     }
 }
 
+/// The types of the parameters of what the gateway answers itself; `given`: those that the client has named.
+/// `None`: they are a node's to find out.
+pub(super) fn parameters_known_here(plan: &Plan, given: &[u32]) -> Option<Vec<u32>> {
+    const TEXT: u32 = 25;
+    const BIGINT: u32 = 20;
+    let Plan::Session(SessionPlan::Tutti(TuttiCall::Request(asked))) = plan else {
+        return None;
+    };
+    let mut types = Vec::new();
+    for (value, is_number) in asked.values() {
+        let Value::Parameter(index) = value else { continue };
+        let index = usize::from(*index);
+        types.resize(types.len().max(index + 1), TEXT);
+        types[index] = match given.get(index) {
+            Some(0) | None => {
+                if is_number {
+                    BIGINT
+                } else {
+                    TEXT
+                }
+            }
+            Some(named) => *named,
+        };
+    }
+    Some(types)
+}
+
 impl Session {
     pub(super) async fn describe_statement(&mut self, name: String) -> Result<(), Failure> {
         let statement = self.statement(&name)?;
@@ -44,9 +73,11 @@ impl Session {
         let planned = self.plan_of(&name)?;
         self.refuse_rows_if_failed(&planned)?;
         if let Some(columns) = self.columns_known_here(&planned, &parsed.text).await? {
+            let given = &self.statement(&name)?.types;
+            let types = parameters_known_here(&planned.plan, given).unwrap_or_default();
             self.check_unchecked_here();
             self.respond(Undo::Nothing, |out| {
-                put_parameter_description(out, &[]);
+                put_parameter_description(out, &types);
                 put_columns(out, columns.as_deref());
             });
             return Ok(());

@@ -5,6 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{FuncCall, Node, SelectStmt, a_const};
 
+use super::request;
 use crate::closure::Declaration;
 use crate::plan::{Planned, SessionPlan, Setting, Shown, SignalTarget, TuttiCall};
 use crate::planner::context::Context;
@@ -151,6 +152,10 @@ fn signal(name: &str, call: &FuncCall) -> Option<Planned> {
 }
 
 fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Planned>, Refusal> {
+    if let Some(call) = request::call(name, call) {
+        let why = "the gateway keeps requests and their transactions";
+        return Ok(Some(Planned::new(SessionPlan::Tutti(TuttiCall::Request(call)), why)));
+    }
     let arguments: Option<Vec<String>> = call
         .args
         .iter()
@@ -216,7 +221,10 @@ fn tutti_call(name: &str, call: &FuncCall, in_from: bool) -> Result<Option<Plann
                  tutti_replicate('table', …), tutti_round_robin('table', …), \
                  tutti_home('table', …), \
                  tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), \
-                 {}; their arguments are literals.",
+                 {}; their arguments are literals. Those for requests, whose arguments may be parameters, are \
+                 tutti_begin('request', instance), tutti_remember('result'), \
+                 tutti_prepare('request', instance, 'asked', 'result'), tutti_commit('request', instance), \
+                 tutti_request('request').",
                 shown.join(", ")
             )));
         }

@@ -1,0 +1,349 @@
+//! Requests that are executed once: every form of asking for it, over every way in which an instance commits; beside earlier
+//! instances that hold locks; and the node's rules beside the model's.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use tutti_cluster::requests::keeper_of;
+use tutti_sql::catalog::NodeId;
+use tutti_tests::answer::{Answer, Outcome};
+use tutti_tests::client::{Client, Flight, Request, text_arguments};
+use tutti_tests::gateway::TestCluster;
+use tutti_tests::servers;
+use tutti_txn::request_family::{Begun, Family, Refused};
+
+const NODES: u16 = 3;
+/// How long a later instance may need: it waits for nobody.
+const PROMPT: Duration = Duration::from_secs(20);
+
+fn start() -> Result<(TestCluster, Client)> {
+    let cluster = TestCluster::start_at_home(servers::start(NODES)?)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query(
+        "CREATE TABLE stock (id int PRIMARY KEY, amount int) DISTRIBUTE BY HASH (id);
+         INSERT INTO stock SELECT g, 100 FROM generate_series(1, 60) g;
+         CREATE TABLE orders (family text PRIMARY KEY, item int) DISTRIBUTE BY HASH (family);
+         CREATE TABLE notes (n int) DISTRIBUTE BY REPLICATED",
+    )?;
+    Ok((cluster, client))
+}
+
+/// Which rows of `stock` are on each node.
+fn ids_of(cluster: &TestCluster, node: usize) -> Result<Vec<i32>> {
+    let rows =
+        Client::connect(&cluster.nodes()[node])?.query("SELECT id FROM stock ORDER BY id")?;
+    let ids = rows.into_iter().flatten().flatten().map(|id| Ok(id.parse()?));
+    ids.collect()
+}
+
+/// A family's name that this node keeps.
+fn family_kept_by(node: u16, stem: &str) -> String {
+    let nodes: Vec<_> = (1..=NODES).map(NodeId).collect();
+    let mut names = (0..).map(|number| format!("{stem} {number}"));
+    names.find(|name| keeper_of(name, &nodes) == NodeId(node)).expect("every node keeps some")
+}
+
+fn row(values: &[&str]) -> Vec<Option<String>> {
+    values.iter().map(|value| (!value.is_empty()).then(|| (*value).to_owned())).collect()
+}
+
+fn sqlstate(answer: &Answer) -> &str {
+    answer.error().map_or("", |error| error.sqlstate())
+}
+
+/// Each way in which an instance can commit, and how its writes are asked for.
+fn ways(cluster: &TestCluster) -> Result<Vec<(&'static str, String, u16)>> {
+    let on: Vec<Vec<i32>> = (0..3).map(|node| ids_of(cluster, node)).collect::<Result<_>>()?;
+    let take =
+        |node: usize| format!("UPDATE stock SET amount = amount - 1 WHERE id = {}", on[node][0]);
+    Ok(vec![
+        ("on its keeper alone", take(1), 2),
+        ("on another node alone", take(2), 1),
+        ("on several, its keeper among them", format!("{}; {}", take(0), take(1)), 2),
+        ("on several others", format!("{}; {}", take(1), take(2)), 1),
+        ("on all", "UPDATE stock SET amount = amount - 1".to_owned(), 3),
+        ("replicated", "INSERT INTO notes VALUES (1)".to_owned(), 3),
+        ("nothing", "SELECT count(*) FROM stock".to_owned(), 2),
+    ])
+}
+
+#[test]
+fn a_request_is_executed_once_however_it_commits() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        for (way, sql, keeper) in ways(&cluster)? {
+            let family = family_kept_by(keeper, &format!("{way} at {level}"));
+            let state = "SELECT (SELECT sum(amount) FROM stock), (SELECT count(*) FROM notes)";
+            let before = client.query(state)?;
+            let mut of_first = Vec::new();
+            for attempt in 1..=3 {
+                let begun = client.query(&format!("BEGIN_MIP '{family}', {attempt}"))?;
+                let what = format!("{way}, {level}, attempt {attempt}");
+                if attempt == 1 {
+                    ensure!(begun == [row(&["begun", "1", ""])], "{what}: {begun:?}");
+                    client.query(&format!("SET TRANSACTION ISOLATION LEVEL {level}"))?;
+                    client.query(&sql)?;
+                    client.query("SELECT tutti_remember('it''s \\ done')")?;
+                    ensure!(client.query("SELECT 1")?.len() == 1, "{what}");
+                    client.query("COMMIT")?;
+                    of_first = client.query(state)?;
+                    let is_changed = of_first != before;
+                    ensure!(is_changed != (way == "nothing"), "{what}: {before:?} {of_first:?}");
+                } else {
+                    ensure!(
+                        begun == [row(&["committed", "1", "it's \\ done"])],
+                        "{what}: {begun:?}"
+                    );
+                    // Who does not look does not execute it again.
+                    let refused = client.simple(&sql, b"")?;
+                    ensure!(sqlstate(&refused) == "25P02", "{what}: {refused}");
+                    let answer = client.simple("COMMIT", b"")?;
+                    let is_over =
+                        |it: &Outcome| matches!(it, Outcome::Done { tag } if tag == "ROLLBACK");
+                    ensure!(answer.outcomes.iter().all(is_over), "{what}: {answer}");
+                    ensure!(client.query(state)? == of_first, "{what}");
+                }
+            }
+            // The same number once more: it may do its work, and cannot commit.
+            client.query(&format!("SELECT tutti_begin('{family}', 1)"))?;
+            client.query(&sql)?;
+            let refused = client.simple("COMMIT", b"")?;
+            ensure!(sqlstate(&refused) == "40001", "{way}, {level}: {refused}");
+            ensure!(client.query(state)? == of_first, "{way}, {level}: executed twice");
+            let known = client.query(&format!("SELECT tutti_request('{family}')"))?;
+            ensure!(known == [row(&["1", "committed", "it's \\ done", ""])], "{known:?}");
+        }
+    }
+    for node in cluster.nodes() {
+        let mut node = Client::connect(&node)?;
+        ensure!(node.value("SELECT count(*) FROM pg_prepared_xacts")? == "0");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_later_instance_waits_for_no_earlier_one() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    for (way, sql, keeper) in ways(&cluster)?.into_iter().filter(|(way, ..)| *way != "nothing") {
+        let family = family_kept_by(keeper, &format!("taken over {way}"));
+        let state = "SELECT (SELECT sum(amount) FROM stock), (SELECT count(*) FROM notes)";
+        let before = client.query(state)?;
+        let mut earlier = Client::connect(&cluster.endpoint())?;
+        earlier.query(&format!("BEGIN_MIP '{family}', 1"))?;
+        earlier.query(&sql)?;
+        let begun = Instant::now();
+        let told = client.query(&format!("BEGIN_MIP '{family}', 2"))?;
+        ensure!(told == [row(&["begun", "2", ""])], "{way}: {told:?}");
+        client.query(&sql)?;
+        client.query("SELECT tutti_remember('second')")?;
+        client.query("COMMIT")?;
+        ensure!(begun.elapsed() < PROMPT, "{way}: {:?}", begun.elapsed());
+        let after = client.query(state)?;
+        ensure!(after != before, "{way}");
+        // The earlier one is gone, and could not have committed.
+        ensure!(
+            earlier.simple("COMMIT", b"").is_ok_and(|it| sqlstate(&it) == "57P01")
+                || earlier.query("SELECT 1").is_err(),
+            "{way}"
+        );
+        let mut again = Client::connect(&cluster.endpoint())?;
+        let told = again.query(&format!("BEGIN_MIP '{family}', 3"))?;
+        ensure!(told == [row(&["committed", "2", "second"])], "{way}: {told:?}");
+        ensure!(client.query(state)? == after, "{way}");
+    }
+    Ok(())
+}
+
+#[test]
+fn whoever_is_overtaken_cannot_commit() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    // A gateway that has forgotten its sessions, or another one: only the keeper knows.
+    for (number, (way, sql, keeper)) in ways(&cluster)?.into_iter().enumerate() {
+        let family = family_kept_by(keeper, &format!("fenced {way}"));
+        client.query(&format!("BEGIN_MIP '{family}', 1"))?;
+        client.query(&sql)?;
+        let mut node = Client::connect(&cluster.nodes()[usize::from(keeper) - 1])?;
+        let owner = client.value("SELECT session_user")?;
+        node.query(&format!("SELECT tutti.begin_request('{owner}', '{family}', 7)"))?;
+        let refused = client.simple("COMMIT", b"")?;
+        ensure!(sqlstate(&refused) == "40001", "{way}: {refused}");
+        let told = client.simple(&format!("BEGIN_MIP '{family}', 3"), b"")?;
+        ensure!(sqlstate(&told) == "40001", "{way}: {told}");
+        ensure!(client.value("SELECT sum(amount) FROM stock")? == "6000", "{way}");
+        let told = client.query(&format!("BEGIN_MIP '{family}', {}", 8 + number))?;
+        ensure!(told.len() == 1 && told[0][0].as_deref() == Some("begun"), "{told:?}");
+        client.query("ROLLBACK")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn the_papers_statements_and_their_calls_do_the_same() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    client.query("BEGIN_MIP 'paper', 1")?;
+    client.query("INSERT INTO orders VALUES ('paper', 1)")?;
+    let table = client.query("PREPARE_MIP 'paper', 1 'one of item 1' 'order 88'")?;
+    ensure!(table == [row(&["1", "prepared", "order 88", "one of item 1"])], "{table:?}");
+    let answer = client.simple("COMMIT_MIP 'paper', 1; SELECT 5", b"")?;
+    ensure!(answer.texts() == [[Some("5".to_owned())]], "{answer}");
+    ensure!(matches!(&answer.outcomes[0], Outcome::Done { tag } if tag == "COMMIT"), "{answer}");
+    let table = client.query("SELECT * FROM tutti_request('paper')")?;
+    ensure!(table == [row(&["1", "committed", "order 88", "one of item 1"])], "{table:?}");
+
+    // By parameters, inside a block of the client's own, as drivers do it; types left open, and named.
+    for (name, types, flight) in [
+        ("open", &[0, 0][..], Flight::OneFlight),
+        ("named", &[25, 20], Flight::TwoFlights),
+        ("none", &[], Flight::TwoFlights),
+    ] {
+        client.query("BEGIN")?;
+        let arguments = [text_arguments(&[Some(name.to_owned()), Some("1".to_owned())])];
+        let sql = "SELECT * FROM tutti_begin($1, $2::int8)";
+        let request = Request { sql, types, arguments: &arguments, row_limit: 0 };
+        let answer = client.extended(&request, flight, b"")?;
+        ensure!(answer.texts() == [row(&["begun", "1", ""])], "{name}: {answer}");
+        client.query(&format!("INSERT INTO orders VALUES ('{name}', 2)"))?;
+        let arguments = [text_arguments(&[Some(format!("result of {name}"))])];
+        let sql = "SELECT tutti_remember($1)";
+        let request = Request { sql, types: &[], arguments: &arguments, row_limit: 0 };
+        let answer = client.extended(&request, flight, b"")?;
+        ensure!(answer.error().is_none(), "{name}: {answer}");
+        client.query("COMMIT")?;
+        let told = client.query(&format!("SELECT tutti_begin('{name}', 2)"))?;
+        ensure!(told == [row(&["committed", "1", &format!("result of {name}")])], "{told:?}");
+        client.query("ROLLBACK")?;
+    }
+
+    // What is wrong is said, and nothing begins.
+    for (sql, expected) in [
+        ("BEGIN_MIP 'x', 0", "22023"),
+        ("BEGIN_MIP '', 1", "22023"),
+        ("BEGIN_MIP 'x'", "42601"),
+        ("BEGIN_MIP 'x', 'y'", "22P02"),
+        ("SELECT tutti_begin(NULL, 1)", "22023"),
+        ("SELECT tutti_begin('x', NULL)", "22P02"),
+        ("SELECT tutti_begin('x')", "42883"),
+        ("SELECT tutti_remember('x')", "25P01"),
+        ("COMMIT_MIP 'x', 1", "25P01"),
+        ("PREPARE_MIP 'x', 1 'a' 'b'", "25P01"),
+        ("BEGIN; SELECT 1; SELECT tutti_begin('x', 1)", "25001"),
+        ("BEGIN_MIP 'x', 1; SELECT tutti_begin('y', 1)", "25001"),
+        ("BEGIN_MIP 'x', 1; COMMIT_MIP 'x', 2", "22023"),
+        ("BEGIN_MIP 'x', 1; PREPARE TRANSACTION 'p'", "0A000"),
+        ("BEGIN_MIP 'x', 1; SELECT nothing", "42703"),
+    ] {
+        let answer = client.simple(sql, b"")?;
+        ensure!(sqlstate(&answer) == expected, "{sql}: {answer}");
+        client.simple("ROLLBACK", b"")?;
+    }
+    // A statement that fails fails the instance, and another may follow.
+    client.query("BEGIN_MIP 'y', 1")?;
+    client.simple("SELECT 1 / 0", b"")?;
+    let answer = client.simple("COMMIT_MIP", b"")?;
+    ensure!(matches!(&*answer.outcomes, [Outcome::Done { tag }] if tag == "ROLLBACK"), "{answer}");
+    ensure!(client.query("SELECT tutti_request('y')")?.is_empty());
+    drop(cluster);
+    Ok(())
+}
+
+#[test]
+fn a_family_is_its_roles_own() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    client.query("CREATE ROLE other LOGIN; GRANT ALL ON orders TO other")?;
+    client.query("BEGIN_MIP 'shared name', 1; SELECT tutti_remember('secret'); COMMIT")?;
+    let mut other = Client::connect_as(&cluster.endpoint(), "other")?;
+    ensure!(other.query("SELECT tutti_request('shared name')")?.is_empty());
+    let told = other.query("BEGIN_MIP 'shared name', 2")?;
+    ensure!(told == [row(&["begun", "2", ""])], "{told:?}");
+    // Nor does it end the other role's.
+    let mut at_work = Client::connect(&cluster.endpoint())?;
+    at_work.query("BEGIN_MIP 'at work', 1")?;
+    other.query("ROLLBACK")?;
+    other.query("BEGIN_MIP 'at work', 2; COMMIT")?;
+    at_work.query("INSERT INTO orders VALUES ('at work', 1); COMMIT")?;
+    for sql in [
+        "SELECT * FROM tutti.request",
+        "SELECT tutti.begin_request('postgres', 'shared name', 9)",
+        "SELECT tutti.keep_request('postgres', 'shared name', 9, '', '', '')",
+        "SELECT tutti.decide_request('g', 'postgres', 'shared name', 9, '', '')",
+        "SELECT tutti.keep_own_request('postgres', 'shared name', 9, '', '', 'seal')",
+    ] {
+        let mut other = Client::connect_as(&cluster.nodes()[0], "other")?;
+        let refused = other.simple(sql, b"")?;
+        ensure!(sqlstate(&refused) == "42501", "{sql}: {refused}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_request_that_a_node_cannot_prepare_is_refused() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    client.query("CREATE TEMP TABLE mine (n int)")?;
+    let elsewhere = family_kept_by(2, "with temporary rows");
+    client.query(&format!("BEGIN_MIP '{elsewhere}', 1"))?;
+    client.query("INSERT INTO mine VALUES (1)")?;
+    let refused = client.simple("COMMIT", b"")?;
+    ensure!(sqlstate(&refused) == "0A000", "{refused}");
+    // Where node 1 keeps it, it does.
+    let at_home = family_kept_by(1, "with temporary rows");
+    client.query(&format!("BEGIN_MIP '{at_home}', 1; INSERT INTO mine VALUES (1); COMMIT"))?;
+    ensure!(client.value("SELECT count(*) FROM mine")? == "1");
+    drop(cluster);
+    Ok(())
+}
+
+/// The rules of a node are the model's: the same random steps of a few families, one after the other.
+#[test]
+fn a_node_keeps_families_as_the_model_does() -> Result<()> {
+    let (cluster, _client) = start()?;
+    let mut node = Client::connect(&cluster.nodes()[1])?;
+    let seed: u64 = rand::random();
+    println!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut families: Vec<Family<String>> = vec![Family::default(); 40];
+    for step in 0..600 {
+        let which = rng.random_range(0..families.len());
+        let number = rng.random_range(1..6_u32);
+        let family = &mut families[which];
+        let context = || format!("seed {seed}, step {step}, family {which}, instance {number}");
+        if rng.random_bool(0.5) {
+            let sql = format!(
+                "SELECT fence, instance, result FROM tutti.begin_request('o', 'f{which}', {number})"
+            );
+            let [kept] = &node.query(&sql)?[..] else { anyhow::bail!("{}: no row", context()) };
+            let expected = match family.begin(number.into()) {
+                Begun::GoOn => row(&[&number.to_string(), "", ""]),
+                Begun::Committed { by, result } => {
+                    row(&[&family.fence().to_string(), &by.to_string(), &result])
+                }
+                Begun::TooLate { latest } => row(&[&latest.to_string(), "", ""]),
+            };
+            ensure!(*kept == expected, "{}: {kept:?}, not {expected:?}", context());
+        } else {
+            let result = format!("r{step}");
+            let sql = format!(
+                "SELECT tutti.decide_request('g{step}', 'o', 'f{which}', {number}, NULL, '{result}')"
+            );
+            let answer = node.simple(&sql, b"")?;
+            let said = answer.error().map(|error| error.message().to_owned());
+            let expected = match family.commit(number.into(), result) {
+                Ok(()) => None,
+                Err(Refused::Committed(by)) => {
+                    Some(format!("instance {by} of request \"f{which}\" has committed already"))
+                }
+                Err(Refused::Fenced(by)) => Some(format!(
+                    "instance {by} of request \"f{which}\" has begun, and this one is not to commit any more"
+                )),
+            };
+            ensure!(said == expected, "{}: {said:?}, not {expected:?}", context());
+            // The decision is there with the family's row, or neither.
+            let decided =
+                node.value(&format!("SELECT count(*) FROM tutti.decision WHERE gid = 'g{step}'"))?;
+            ensure!((decided == "1") == expected.is_none(), "{}", context());
+        }
+    }
+    node.query("DELETE FROM tutti.decision WHERE gid LIKE 'g%'").context("those of the test")?;
+    Ok(())
+}
