@@ -167,7 +167,7 @@ mod tests {
                 assert!(family.committed.is_some() || lives.iter().all(|it| *it == Life::Refused));
             }
         }
-        assert!(20 < ends && 200 < seen.len(), "{ends} ends in {} states", seen.len());
+        assert!(5 < ends && 100 < seen.len(), "{ends} ends in {} states", seen.len());
     }
 
     #[test]
