@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::function_use::FunctionUse;
 use super::syntax::string;
-use crate::catalog::{Column, MapId, Placement, Relation};
+use crate::catalog::{Column, Maps, MapId, Placement, Relation};
 use crate::shape::Hole;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeTableSample};
 
@@ -284,6 +284,8 @@ pub(super) enum ModificationKind {
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a finding of its own")]
 pub(super) struct Analysis<'a> {
+    /// Of the catalog: how keys have their buckets. `None`: not known, so that none is.
+    pub(super) maps: Option<&'a Maps>,
     pub(super) items: Vec<Item<'a>>,
     pub(super) queries: Vec<Query<'a>>,
     pub(super) constraints: Vec<Constraint<'a>>,

@@ -13,8 +13,8 @@ use std::borrow::Cow;
 use super::analysis::{
     Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Value, Whereabouts,
 };
-use crate::catalog::{Catalog, MapId, NodeId, Placement, Relation};
-use crate::hash::{Bucket, KeyType};
+use crate::catalog::{Catalog, MapId, Maps, NodeId, Placement, Relation};
+use crate::hash::{Bucket, Bucketing, KeyType};
 use crate::plan::{KeyValue, Pin};
 use crate::shape::{Hole, LiteralKind};
 
@@ -182,12 +182,20 @@ impl<'s, 'a> Facts<'s, 'a> {
         match self.of(ColumnId { item, column: key })? {
             Fact::OneOf(index) => match &self.analysis.constraints[index] {
                 Constraint::OneOf { values, .. } => {
-                    values.iter().map(|value| pin(relation, *value)).collect()
+                    {
+                    let maps = self.analysis.maps?;
+                    values.iter().map(|value| pin(relation, *value, maps)).collect()
+                }
                 }
                 Constraint::Equal { .. } => None,
             },
             Fact::Local(_) | Fact::Among => None,
         }
+    }
+
+    /// The pin of a table's key to a value, as [`pin`].
+    pub(super) fn pin(&self, relation: &Relation, value: Value<'_>) -> Option<Pin> {
+        pin(relation, value, self.analysis.maps?)
     }
 
     /// Whether only rows matter whose column has one of the values of [`Self::from_columns`].
@@ -216,7 +224,7 @@ impl<'s, 'a> Facts<'s, 'a> {
 }
 
 /// The pin of a table's key to a value; `None` if the value's bucket cannot be known for certain.
-pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
+pub(super) fn pin(relation: &Relation, value: Value<'_>, maps: &Maps) -> Option<Pin> {
     let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
     let value = match value {
         Value::Parameter(index) => KeyValue::Parameter(index),
@@ -224,35 +232,47 @@ pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
             KeyValue::Parameter(index)
         }
         Value::Hole(hole) if may_pin(hole, key_type) => KeyValue::Literal(hole),
-        literal => KeyValue::Bucket(bucket_of_literal(key_type, literal)?),
+        literal => {
+            let bucketing = &maps.get(&map)?.bucketing;
+            KeyValue::Bucket(bucket_of_literal(bucketing, key_type, literal)?)
+        }
     };
     Some(Pin { map, key_type, value, stored: None })
 }
 
 /// The bucket of a literal that is compared with a key of this type; `None` if it is not certain.
-pub(super) fn bucket_of_literal(key_type: KeyType, literal: Value<'_>) -> Option<Bucket> {
-    key_type.bucket_of_text(&as_key(key_type, literal)?).ok()
+pub(super) fn bucket_of_literal(
+    bucketing: &Bucketing,
+    key_type: KeyType,
+    literal: Value<'_>,
+) -> Option<Bucket> {
+    bucketing.bucket_of_text(key_type, &as_key(key_type, literal)?).ok()
 }
 
 /// The same for a literal that is stored in a key column with this type modifier.
 pub(super) fn bucket_of_stored_literal(
+    bucketing: &Bucketing,
     key_type: KeyType,
     modifier: i32,
     literal: Value<'_>,
 ) -> Option<Bucket> {
-    key_type.bucket_of_stored_text(&as_key(key_type, literal)?, key_type, modifier).ok()
+    let text = as_key(key_type, literal)?;
+    bucketing.bucket_of_stored_text(key_type, &text, key_type, modifier).ok()
 }
 
 /// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
-pub(super) fn stored_pin(value: Value<'_>, relation: &Relation) -> Option<Pin> {
+pub(super) fn stored_pin(value: Value<'_>, relation: &Relation, maps: &Maps) -> Option<Pin> {
     let Placement::Hash { key, key_type, map } = relation.placement else { return None };
     let modifier = relation.columns[key].type_modifier;
     let stored = Some(modifier);
     let value = match value {
         open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
-            return pin(relation, open).map(|pin| Pin { stored, ..pin });
+            return pin(relation, open, maps).map(|pin| Pin { stored, ..pin });
         }
-        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, modifier, literal)?),
+        literal => {
+            let bucketing = &maps.get(&map)?.bucketing;
+            KeyValue::Bucket(bucket_of_stored_literal(bucketing, key_type, modifier, literal)?)
+        }
     };
     Some(Pin { map, key_type, value, stored })
 }
@@ -330,22 +350,22 @@ mod tests {
         let (one, half, third) = (Value::Integer(1), Value::Number("0.5"), Value::Number("0.1"));
         for key_type in [KeyType::Float4, KeyType::Float8] {
             for literal in [one, half, third] {
-                assert!(bucket_of_literal(key_type, literal).is_some(), "{key_type:?} {literal:?}");
+                assert!(bucket_of_literal(&Bucketing::Hash, key_type, literal).is_some(), "{key_type:?} {literal:?}");
             }
-            assert_eq!(bucket_of_literal(key_type, Value::Number("1e400")), None);
+            assert_eq!(bucket_of_literal(&Bucketing::Hash, key_type, Value::Number("1e400")), None);
         }
-        assert!(bucket_of_stored_literal(KeyType::Float4, -1, third).is_some(), "rounded once");
-        assert!(bucket_of_literal(KeyType::Oid, one).is_some());
-        assert!(bucket_of_literal(KeyType::Oid, Value::Number("4294967295")).is_some());
+        assert!(bucket_of_stored_literal(&Bucketing::Hash, KeyType::Float4, -1, third).is_some(), "rounded once");
+        assert!(bucket_of_literal(&Bucketing::Hash, KeyType::Oid, one).is_some());
+        assert!(bucket_of_literal(&Bucketing::Hash, KeyType::Oid, Value::Number("4294967295")).is_some());
         for literal in [Value::Integer(-1), half, Value::Number("4294967296")] {
-            assert_eq!(bucket_of_literal(KeyType::Oid, literal), None, "{literal:?}");
+            assert_eq!(bucket_of_literal(&Bucketing::Hash, KeyType::Oid, literal), None, "{literal:?}");
         }
         for (key_type, expected) in [(KeyType::Bool, true), (KeyType::Text, false)] {
-            let pinned = bucket_of_literal(key_type, Value::Typed("true", "boolean"));
+            let pinned = bucket_of_literal(&Bucketing::Hash, key_type, Value::Typed("true", "boolean"));
             assert_eq!(pinned.is_some(), expected, "{key_type:?}");
         }
-        assert_eq!(bucket_of_literal(KeyType::Text, one), None);
-        assert_eq!(bucket_of_literal(KeyType::Uuid, one), None);
+        assert_eq!(bucket_of_literal(&Bucketing::Hash, KeyType::Text, one), None);
+        assert_eq!(bucket_of_literal(&Bucketing::Hash, KeyType::Uuid, one), None);
     }
 
     /// Of a column's type with its modifier, a literal that is kept as it is, and one that storing changes.
@@ -362,13 +382,13 @@ mod tests {
         for (key_type, modifier, kept, changed) in cases {
             let case = format!("{key_type:?}({modifier})");
             for literal in [kept, changed] {
-                let compared = bucket_of_literal(key_type, literal);
+                let compared = bucket_of_literal(&Bucketing::Hash, key_type, literal);
                 assert!(compared.is_some(), "{case}");
-                assert_eq!(bucket_of_stored_literal(key_type, -1, literal), compared, "{case}");
+                assert_eq!(bucket_of_stored_literal(&Bucketing::Hash, key_type, -1, literal), compared, "{case}");
             }
-            let kept_bucket = bucket_of_stored_literal(key_type, modifier, kept);
-            assert_eq!(kept_bucket, bucket_of_literal(key_type, kept), "{case}");
-            assert_eq!(bucket_of_stored_literal(key_type, modifier, changed), None, "{case}");
+            let kept_bucket = bucket_of_stored_literal(&Bucketing::Hash, key_type, modifier, kept);
+            assert_eq!(kept_bucket, bucket_of_literal(&Bucketing::Hash, key_type, kept), "{case}");
+            assert_eq!(bucket_of_stored_literal(&Bucketing::Hash, key_type, modifier, changed), None, "{case}");
         }
     }
 }
