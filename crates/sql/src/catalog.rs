@@ -53,6 +53,16 @@ impl BucketMap {
         self.nodes[usize::from(bucket.0)]
     }
 
+    /// Whether each node's ranges follow one another, so that what is between two of them is too.
+    pub fn has_ranges_in_order(&self) -> bool {
+        let mut blocks: Vec<NodeId> = self.nodes_of_keys().to_vec();
+        blocks.dedup();
+        let count = blocks.len();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks.len() == count
+    }
+
     /// The nodes of the buckets that keys can have.
     pub fn nodes_of_keys(&self) -> &[NodeId] {
         let ranges = self.bucketing.splits().map(|splits| usize::from(splits.range_count()));

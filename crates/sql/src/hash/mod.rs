@@ -359,7 +359,11 @@ mod tests {
         ];
         for (key_type, text, hash) in on_server {
             let expected = Bucket::of_hash(hash as u64);
-            assert_eq!(Bucketing::Hash.bucket_of_text(key_type, text), Ok(expected), "{key_type:?} {text:?}");
+            assert_eq!(
+                Bucketing::Hash.bucket_of_text(key_type, text),
+                Ok(expected),
+                "{key_type:?} {text:?}"
+            );
         }
     }
 
@@ -397,7 +401,10 @@ mod tests {
                 Err(CannotHash::NotCanonical),
                 "{key_type:?}"
             );
-            assert!(Bucketing::Hash.bucket_of_stored_text(key_type, changed, key_type, -1).is_ok(), "{key_type:?}");
+            assert!(
+                Bucketing::Hash.bucket_of_stored_text(key_type, changed, key_type, -1).is_ok(),
+                "{key_type:?}"
+            );
         }
     }
 
@@ -416,11 +423,16 @@ mod tests {
             let case = format!("{given:?} in {column:?}");
             let kept_bucket = Bucketing::Hash.bucket_of_text(column, kept);
             assert!(kept_bucket.is_ok(), "{case}");
-            assert_eq!(Bucketing::Hash.bucket_of_stored_text(given, kept, column, typmod), kept_bucket, "{case}");
+            assert_eq!(
+                Bucketing::Hash.bucket_of_stored_text(given, kept, column, typmod),
+                kept_bucket,
+                "{case}"
+            );
             let changed = Bucketing::Hash.bucket_of_stored_text(given, changed, column, typmod);
             assert_eq!(changed, Err(CannotHash::NotCanonical), "{case}");
         }
-        let nan = Bucketing::Hash.bucket_of_stored_text(KeyType::Float8, "nan", KeyType::Float4, -1);
+        let nan =
+            Bucketing::Hash.bucket_of_stored_text(KeyType::Float8, "nan", KeyType::Float4, -1);
         assert_eq!(nan, Bucketing::Hash.bucket_of_text(KeyType::Float4, "nan"));
     }
 
@@ -436,7 +448,10 @@ mod tests {
             (KeyType::Time, &[0xff; 8]),
         ];
         for (key_type, bytes) in cases {
-            assert_eq!(Bucketing::Hash.bucket_of_binary(key_type, bytes), Err(CannotHash::Malformed));
+            assert_eq!(
+                Bucketing::Hash.bucket_of_binary(key_type, bytes),
+                Err(CannotHash::Malformed)
+            );
         }
     }
 

@@ -75,14 +75,8 @@ impl KeyType {
     /// The type by which the keys of a family are compared.
     fn of_family(family: &str) -> Option<Self> {
         // The widest of each.
-        let widest = [
-            Self::Int8,
-            Self::Text,
-            Self::Uuid,
-            Self::Date,
-            Self::Timestamp,
-            Self::Timestamptz,
-        ];
+        let widest =
+            [Self::Int8, Self::Text, Self::Uuid, Self::Date, Self::Timestamp, Self::Timestamptz];
         widest.into_iter().find(|key_type| key_type.family() == family)
     }
 }
@@ -129,17 +123,18 @@ impl Splits {
 
     /// The values as the text of an array of texts.
     pub fn array(&self) -> String {
-        let quoted = |text: &String| {
-            format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
-        };
+        let quoted =
+            |text: &String| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
         format!("{{{}}}", self.texts.iter().map(quoted).collect::<Vec<_>>().join(","))
     }
 
-    fn bucket(&self, key: &Key<'_>, key_type: KeyType) -> Result<Bucket, CannotHash> {
+    /// `ends`: the range of the keys that come just before it.
+    fn bucket(&self, key: &Key<'_>, key_type: KeyType, ends: bool) -> Result<Bucket, CannotHash> {
         // Keys of another family are not compared with these, and never guessed at.
         let point = key.point(key_type).filter(|_| key_type.family() == self.family);
         let point = point.ok_or(CannotHash::NotCanonical)?;
-        let range = self.keys.partition_point(|split| *split <= point);
+        let is_passed = |split: &Point| *split < point || !ends && *split == point;
+        let range = self.keys.partition_point(is_passed);
         Ok(Bucket(u16::try_from(range).expect("fewer than there are buckets")))
     }
 
@@ -194,7 +189,15 @@ impl Bucketing {
     fn of_key(&self, key: &Key<'_>, key_type: KeyType) -> Result<Bucket, CannotHash> {
         match self {
             Self::Hash => Ok(key.bucket()),
-            Self::Range(splits) => splits.bucket(key, key_type),
+            Self::Range(splits) => splits.bucket(key, key_type, false),
+        }
+    }
+
+    fn before_key(&self, key: &Key<'_>, key_type: KeyType) -> Result<Bucket, CannotHash> {
+        match self {
+            // Hashes have no order.
+            Self::Hash => Err(CannotHash::NotCanonical),
+            Self::Range(splits) => splits.bucket(key, key_type, true),
         }
     }
 
@@ -214,6 +217,22 @@ impl Bucketing {
     /// Errors: as [`Self::bucket_of_text`].
     pub fn bucket_of_binary(&self, key_type: KeyType, bytes: &[u8]) -> Result<Bucket, CannotHash> {
         self.of_key(&key_type.key_of_binary(bytes)?, key_type)
+    }
+
+    /// The last bucket of keys that are less than a value, from its text form.
+    ///
+    /// Errors: as [`Self::bucket_of_text`], and always by hash.
+    pub fn bucket_before_text(&self, key_type: KeyType, text: &str) -> Result<Bucket, CannotHash> {
+        self.before_key(&key_type.key_of_text(text)?, key_type)
+    }
+
+    /// The same from the type's binary send format.
+    pub fn bucket_before_binary(
+        &self,
+        key_type: KeyType,
+        bytes: &[u8],
+    ) -> Result<Bucket, CannotHash> {
+        self.before_key(&key_type.key_of_binary(bytes)?, key_type)
     }
 
     /// The bucket of a row whose key column of type `column`, with type modifier `typmod`, is given this text
@@ -285,6 +304,10 @@ mod tests {
                 assert_eq!(by.bucket_of_text(key_type, text), Ok(Bucket(range)), "{text}");
             }
         }
+        for (text, range) in [("-5", 0), ("-4", 1), ("0", 1), ("10", 2), ("11", 3)] {
+            assert_eq!(by.bucket_before_text(KeyType::Int4, text), Ok(Bucket(range)), "{text}");
+        }
+        assert!(Bucketing::Hash.bucket_before_text(KeyType::Int4, "1").is_err());
         assert_eq!(by.bucket_of_binary(KeyType::Int2, &[0xff, 0xfb]), Ok(Bucket(1)));
         assert_eq!(by.bucket_of_text(KeyType::Int4, "1e3"), Err(CannotHash::NotCanonical));
         assert_eq!(by.bucket_of_text(KeyType::Oid, "1"), Err(CannotHash::NotCanonical));
@@ -314,7 +337,8 @@ mod tests {
     #[test]
     fn texts_are_in_the_order_of_their_bytes() {
         let by = ranges(KeyType::Text, &["", "B", "a", "é"]);
-        let cases = [("", 1), ("A", 1), ("B", 2), ("Z", 2), ("a", 3), ("z", 3), ("é", 4), ("日", 4)];
+        let cases =
+            [("", 1), ("A", 1), ("B", 2), ("Z", 2), ("a", 3), ("z", 3), ("é", 4), ("日", 4)];
         for (text, range) in cases {
             assert_eq!(by.bucket_of_text(KeyType::Varchar, text), Ok(Bucket(range)), "{text}");
         }

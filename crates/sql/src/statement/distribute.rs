@@ -214,13 +214,14 @@ fn read_clause(
         if let Some((index, _)) = missing {
             return Err(wrong(kind + 4 + index));
         }
-        let (splits, next) = split_values(tokens, kind + 8).map_err(|index| match tokens.get(index) {
-            Some(token) if token.token == Token::NullP => {
-                Refusal::postgres("22023", "a range cannot begin at NULL")
-                    .with_detail("Rows whose key is NULL are in the first range.")
-            }
-            _ => wrong(index),
-        })?;
+        let (splits, next) =
+            split_values(tokens, kind + 8).map_err(|index| match tokens.get(index) {
+                Some(token) if token.token == Token::NullP => {
+                    Refusal::postgres("22023", "a range cannot begin at NULL")
+                        .with_detail("Rows whose key is NULL are in the first range.")
+                }
+                _ => wrong(index),
+            })?;
         (DistributeBy::Range { column, splits }, next)
     } else if is(kind, "roundrobin") {
         (DistributeBy::RoundRobin, kind + 1)

@@ -11,7 +11,7 @@ use super::analysis::Value;
 use super::context::Context;
 use super::current_time::names_current_time;
 use super::dispatch::plan;
-use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing};
+use super::pins::{Landing, bucket_of_end, bucket_of_stored_literal, landing};
 use super::{holes, utility};
 use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
@@ -307,7 +307,7 @@ fn bucket(
     };
     match pin.stored {
         Some(modifier) => bucket_of_stored_literal(bucketing, pin.key_type, modifier, value),
-        None => bucket_of_literal(bucketing, pin.key_type, value),
+        None => bucket_of_end(bucketing, pin.key_type, value, pin.ends),
     }
 }
 

@@ -772,7 +772,12 @@ impl Merging<'_, '_> {
         let Placement::Hash { key, key_type, map } = self.relation.placement else { return Ok(()) };
         let unknown = || Refusal::postgres("XX000", "a bucket map is not known");
         let map_of = self.context.catalog.maps.get(&map).ok_or_else(unknown)?;
-        let bucket = bucket_sql(&map_of.bucketing, key_type, &self.relation.columns[key].declared_type, KEY_MARK);
+        let bucket = bucket_sql(
+            &map_of.bucketing,
+            key_type,
+            &self.relation.columns[key].declared_type,
+            KEY_MARK,
+        );
         let condition = format!(
             "{bucket} OPERATOR(pg_catalog.<>) ALL ({}::pg_catalog.int8[])",
             gaps::gap_of_buckets(map)
@@ -819,10 +824,9 @@ fn bucket_sql(
     match key_type {
         // As it would be stored: a fraction is no key, and where it is inserted it is rounded so. No float, to which
         // several keys may be equal.
-        KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => of(
-            KeyType::Int8,
-            format!("CAST(pg_catalog.numeric_uplus({value}) AS pg_catalog.int8)"),
-        ),
+        KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => {
+            of(KeyType::Int8, format!("CAST(pg_catalog.numeric_uplus({value}) AS pg_catalog.int8)"))
+        }
         KeyType::Numeric => {
             of(key_type, format!("CAST(pg_catalog.numeric_uplus({value}) AS {declared_type})"))
         }

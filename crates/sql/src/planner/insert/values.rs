@@ -49,10 +49,7 @@ pub(super) fn plan(
                 return Ok(None);
             };
             let pins: Option<Vec<Pin>> =
-                rows
-                .iter()
-                .map(|row| stored_pin(row.get(position)?, inserting))
-                .collect();
+                rows.iter().map(|row| stored_pin(row.get(position)?, inserting)).collect();
             match pins {
                 Some(pins) => plan_pinned(pins, select, text, inserting).map(Some),
                 None => Ok(None),
@@ -154,7 +151,7 @@ fn stored_pin(node: &Node, inserting: &Inserting<'_>) -> Option<Pin> {
         let Placement::Hash { key, key_type, map } = relation.placement else { return None };
         let value = KeyValue::Bucket(Bucket::OF_NULL);
         let stored = Some(relation.columns[key].type_modifier);
-        return Some(Pin { map, key_type, value, stored });
+        return Some(Pin { map, key_type, value, stored, ends: false });
     }
     pins::stored_pin(value(node)?, relation, &inserting.context.catalog.maps)
 }
