@@ -2,6 +2,7 @@
 --! distribution together: target HASH (id); source HASH (id); copied REPLICATED; spread ROUND ROBIN; texts HASH (k); longs HASH (k); times HASH (k); numbers HASH (k); text_source HASH (k)
 --! distribution apart: target HASH (id); source HASH (v); copied REPLICATED; spread HASH (w); texts HASH (k); longs HASH (k); times HASH (k); numbers HASH (k); text_source REPLICATED
 --! distribution one_side: target HASH (id); source REPLICATED; copied HASH (v); spread REPLICATED; texts HASH (k); longs HASH (k); times HASH (k); numbers HASH (k); text_source ROUND ROBIN
+--! distribution ranges: target RANGE (id) SPLIT AT VALUES (3, 6, 11); source RANGE (id) SPLIT AT VALUES (3, 6, 11); copied REPLICATED; spread RANGE (w) SPLIT AT VALUES (2); texts HASH (k); longs RANGE (k) SPLIT AT VALUES (2, 5); times RANGE (k) SPLIT AT VALUES ('2024-01-02', '2024-03-01'); numbers HASH (k); text_source REPLICATED
 --! changes data
 -- MERGE: each row of the source acts on the node of its key alone.
 

@@ -1,6 +1,7 @@
 --! distribution none:
 --! distribution spread: moving HASH (k); places HASH (k); names REPLICATED
 --! distribution apart: moving HASH (k); places HASH (note); names REPLICATED
+--! distribution ranges: moving RANGE (k) SPLIT AT VALUES (11, 100, 500); places RANGE (k) SPLIT AT VALUES (11, 100, 500); names REPLICATED
 --! changes data
 -- UPDATEs that change distribution keys, and return rows, or compare with others.
 
