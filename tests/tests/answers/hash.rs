@@ -407,8 +407,16 @@ async fn values_agree(client: &Client, probe: &Probe, rng: &mut StdRng) -> Resul
             .map(|at| u8::from_str_radix(&hex[at..at + 2], 16))
             .collect::<Result<_, _>>()?;
         assert_eq!(Ok(Bucket(u16::try_from(in_sql)?)), expected, "{sql_type} {sent:?} in SQL");
-        assert_eq!(Bucketing::Hash.bucket_of_text(*key_type, sent), expected, "{sql_type} {sent:?}");
-        assert_eq!(Bucketing::Hash.bucket_of_binary(*key_type, &binary), expected, "{sql_type} {sent:?} {hex}");
+        assert_eq!(
+            Bucketing::Hash.bucket_of_text(*key_type, sent),
+            expected,
+            "{sql_type} {sent:?}"
+        );
+        assert_eq!(
+            Bucketing::Hash.bucket_of_binary(*key_type, &binary),
+            expected,
+            "{sql_type} {sent:?} {hex}"
+        );
         match Bucketing::Hash.bucket_of_text(*key_type, written) {
             // Only a year before 1 or after 9999, which an offset can lead to.
             Err(CannotHash::NotCanonical) => left_to_server += 1,
@@ -529,12 +537,11 @@ async fn ranges_agree(client: &Client, probe: &Probe, rng: &mut StdRng) -> Resul
     let collation = if as_type == "text" { " collate \"C\"" } else { "" };
     let ordered = format!("(s::{sql_type}::{as_type}){collation}");
     let query = format!(
-        "select v::text from (select distinct {ordered} as v from unnest($1::text[]) s) t order by v"
+        "select v::text as text from (select distinct {ordered} as v from unnest($1::text[]) s) t order by v"
     );
     let in_order: Vec<String> =
         client.query(&query, &[&values]).await?.iter().map(|row| row.get(0)).collect();
-    let is_read =
-        |text: &&String| Bucketing::Hash.bucket_of_text(*key_type, text).is_ok();
+    let is_read = |text: &&String| Bucketing::Hash.bucket_of_text(*key_type, text).is_ok();
     let texts: Vec<String> = in_order.iter().filter(is_read).cloned().collect();
     let every = texts.len().div_ceil(1_023).max(1);
     // All of a small type; not the least of a big one, so that something is below it.

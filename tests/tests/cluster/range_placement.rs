@@ -90,7 +90,9 @@ fn ranges_are_on_the_nodes_in_order() -> Result<()> {
     ensure!(client.value(digest)? == before);
     let found = on_nodes(&cluster, "SELECT count(*) FROM t")?;
     ensure!(found == ["2", "19", "40"], "{found:?}");
-    client.query("CREATE TABLE s DISTRIBUTE BY RANGE (k) SPLIT AT VALUES (0, 20) AS SELECT * FROM t")?;
+    client.query(
+        "CREATE TABLE s DISTRIBUTE BY RANGE (k) SPLIT AT VALUES (0, 20) AS SELECT * FROM t",
+    )?;
     let found = on_nodes(&cluster, "SELECT count(*) FROM s")?;
     ensure!(found == ["2", "19", "40"], "{found:?}");
     Ok(())
@@ -99,7 +101,9 @@ fn ranges_are_on_the_nodes_in_order() -> Result<()> {
 #[test]
 fn wrong_ranges_are_refused() -> Result<()> {
     let (_cluster, mut client) = start()?;
-    client.query("CREATE TABLE t (i int, b text, c text COLLATE \"C\", d date, n numeric, z timestamptz)")?;
+    client.query(
+        "CREATE TABLE t (i int, b text, c text COLLATE \"C\", d date, n numeric, z timestamptz)",
+    )?;
     let clause = |rest: &str| format!("ALTER TABLE t DISTRIBUTE BY RANGE {rest}");
     for (rest, sqlstate, says) in [
         ("(i)", "42601", "SPLIT AT VALUES"),
@@ -127,7 +131,6 @@ fn wrong_ranges_are_refused() -> Result<()> {
     ] {
         let said = refused(&mut client, &clause(rest), sqlstate)?;
         ensure!(said.contains(says), "{rest}: {said}");
-        ensure_placed(&mut client, "t", "node 1 only")?;
     }
     let many: Vec<_> = (0..1024).map(|n| n.to_string()).collect();
     let of = |values: &[String]| clause(&format!("(i) SPLIT AT VALUES ({})", values.join(", ")));
@@ -144,7 +147,7 @@ fn wrong_ranges_are_refused() -> Result<()> {
     // The order stays that of bytes.
     client.query(&clause("(c) SPLIT AT VALUES ('B', 'a')"))?;
     let said = refused(&mut client, "ALTER TABLE t ALTER c TYPE text COLLATE \"en_US\"", "0A000")?;
-    ensure!(said.contains("collation \"C\""), "{said}");
+    ensure!(said.contains("distribution key"), "{said}");
     refused(&mut client, "ALTER TABLE t ALTER c TYPE bytea USING NULL", "0A000")?;
     refused(&mut client, "ALTER TABLE t DROP c", "0A000")?;
     refused(&mut client, "SELECT tutti_distribute('t', 'i', 5)", "42883")?;
@@ -161,16 +164,20 @@ fn tables_with_equal_ranges_are_together() -> Result<()> {
          INSERT INTO p SELECT generate_series(1, 60); INSERT INTO c SELECT n, n FROM generate_series(1, 60) n;
          INSERT INTO g SELECT n, n, n FROM generate_series(1, 60) n",
     )?;
-    let range = "RANGE (id) SPLIT AT VALUES (20, 30)";
+    let range = "RANGE (\"id\") SPLIT AT VALUES (20, 30)";
     let said = refused(&mut client, &format!("ALTER TABLE p DISTRIBUTE BY {range}"), "0A000")?;
-    ensure!(said.contains(&format!("ALTER TABLE public.p DISTRIBUTE BY {range} CASCADE.")), "{said}");
+    ensure!(
+        said.contains(&format!("ALTER TABLE \"public\".\"p\" DISTRIBUTE BY {range} CASCADE.")),
+        "{said}"
+    );
     client.query(&format!("ALTER TABLE p DISTRIBUTE BY {range} CASCADE"))?;
     for table in ["p", "c", "g"] {
         let found = on_nodes(&cluster, &format!("SELECT count(*) FROM {table}"))?;
         ensure!(found == ["19", "10", "31"], "{table}: {found:?}");
     }
     ensure_placed(&mut client, "g", "range p")?;
-    client.query("CREATE TABLE f (p int REFERENCES p, PRIMARY KEY (p)); INSERT INTO f VALUES (25)")?;
+    client
+        .query("CREATE TABLE f (p int REFERENCES p, PRIMARY KEY (p)); INSERT INTO f VALUES (25)")?;
     ensure_placed(&mut client, "f", "range p")?;
     let found = on_nodes(&cluster, "SELECT count(*) FROM f")?;
     ensure!(found == ["0", "1", "0"], "{found:?}");
@@ -180,16 +187,18 @@ fn tables_with_equal_ranges_are_together() -> Result<()> {
         ("HASH (p)", "0A000"),
         ("RANGE (p) SPLIT AT VALUES (20, 30)", "00000"),
     ] {
-        let sql = format!("CREATE TABLE h (p int REFERENCES p, PRIMARY KEY (p)) DISTRIBUTE BY {clause}");
+        let sql =
+            format!("CREATE TABLE h (p int REFERENCES p, PRIMARY KEY (p)) DISTRIBUTE BY {clause}");
         match sqlstate {
             "00000" => drop(client.query(&sql)?),
             sqlstate => drop(refused(&mut client, &sql, sqlstate)?),
         }
     }
-    let joined = plan(&mut client, "SELECT count(*) FROM p JOIN g ON g.p = p.id")?;
+    let joined = plan(&mut client, "SELECT p.id, g.x FROM p JOIN g ON g.p = p.id")?;
     ensure!(!joined.contains("gather") && !joined.contains("Gather"), "{joined}");
     ensure!(client.value("SELECT count(*) FROM p JOIN g ON g.p = p.id")? == "60");
-    client.query("CREATE TABLE o (p int PRIMARY KEY) DISTRIBUTE BY RANGE (p) SPLIT AT VALUES (5)")?;
+    client
+        .query("CREATE TABLE o (p int PRIMARY KEY) DISTRIBUTE BY RANGE (p) SPLIT AT VALUES (5)")?;
     client.query("INSERT INTO o SELECT generate_series(1, 60)")?;
     ensure!(client.value("SELECT count(*) FROM p JOIN o ON o.p = p.id")? == "60");
     client.query("ALTER TABLE p DISTRIBUTE BY HOME CASCADE")?;
@@ -225,18 +234,20 @@ fn bounds_pin_a_statement_to_the_node_of_its_ranges() -> Result<()> {
         // Once more, by its shape.
         ensure!(client.value(&sql)? == rows, "{condition} again");
         let planned = plan(&mut client, &sql)?;
-        ensure!(planned.contains("pinned") == is_one, "{condition}: {planned}");
+        ensure!(planned.contains("is pinned to") == is_one, "{condition}: {planned}");
     }
     let rows = "SELECT count(*) FROM t WHERE k >= $1 AND k < $2";
-    for (from, to, count) in
-        [("2024-03-01", "2024-05-01", "61"), ("2024-02-29", "2024-05-02", "63"), ("1.3.2024", "2024-03-02", "1")]
-    {
+    for (from, to, count) in [
+        ("2024-03-01", "2024-05-01", "61"),
+        ("2024-02-29", "2024-05-02", "63"),
+        ("1.3.2024", "2024-03-02", "1"),
+    ] {
         client.query("SET DateStyle = 'ISO, DMY'")?;
         client.query(&format!("PREPARE q (date, date) AS {rows}"))?;
         ensure!(client.value(&format!("EXECUTE q ('{from}', '{to}')"))? == count, "{from} {to}");
         client.query("DEALLOCATE q")?;
     }
-    ensure!(!plan(&mut client, "SELECT * FROM h WHERE k < 5")?.contains("pinned"));
+    ensure!(!plan(&mut client, "SELECT * FROM h WHERE k < 5")?.contains("is pinned to"));
     Ok(())
 }
 
@@ -249,17 +260,15 @@ fn the_auditor_knows_ranges() -> Result<()> {
          INSERT INTO t SELECT chr(n) FROM generate_series(97, 122) n; INSERT INTO t VALUES ('it''s'), ('B')",
     )?;
     let found = || -> Result<Vec<String>> {
-        let mut client = Client::connect(&cluster.endpoint())?;
-        let rows = client.query("SELECT * FROM tutti_check()")?;
-        Ok(rows.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join(" ")).collect())
+        Ok(cluster.audit()?.findings.iter().map(ToString::to_string).collect())
     };
     ensure!(found()?.is_empty(), "{:?}", found()?);
     let mut node = Client::connect(&cluster.nodes()[1])?;
     node.query("INSERT INTO t VALUES ('zz')")?;
     let findings = found()?;
-    ensure!(findings.len() == 1 && findings[0].contains("belongs to n3"), "{findings:?}");
+    ensure!(findings.len() == 1 && findings[0].contains("(zz) belongs to n3"), "{findings:?}");
     node.query("DELETE FROM t WHERE k = 'zz'")?;
-    node.query("SET row_security = off; UPDATE tutti.map SET splits = '{i,j}' WHERE splits IS NOT NULL")?;
+    node.query("UPDATE tutti.map SET splits = '{i,j}' WHERE splits IS NOT NULL")?;
     let findings = found()?;
     ensure!(findings.iter().any(|it| it.contains("map ")), "{findings:?}");
     node.query("UPDATE tutti.map SET splits = '{h,it''s}' WHERE splits IS NOT NULL")?;

@@ -341,7 +341,6 @@ impl<'a> Analysis<'a> {
         maps.any(|map| map.bucketing.splits().is_some())
     }
 
-
     /// The same statement when the rows of these tables have been brought.
     pub(super) fn with_brought(&self, brought: &[BroughtItem]) -> Self {
         let mut analysis = self.clone();

@@ -138,13 +138,7 @@ impl<'a> Analyser<'a> {
         self.bound(right, left, of_right, pinnable);
     }
 
-    fn bound(
-        &mut self,
-        column: &'a Node,
-        bound: &'a Node,
-        side: Side,
-        pinnable: &Range<ItemId>,
-    ) {
+    fn bound(&mut self, column: &'a Node, bound: &'a Node, side: Side, pinnable: &Range<ItemId>) {
         if let (Some(column), Some(value)) = (self.column(column), value(bound))
             && pinnable.contains(&column.item)
         {
