@@ -1,5 +1,6 @@
 --! distribution none:
 --! distribution by_key: k_int2 HASH (k); k_int8 HASH (k); k_text HASH (k); k_varchar HASH (k); k_char HASH (k); k_uuid HASH (k); k_date HASH (k); k_ts HASH (k); k_tstz HASH (k); k_numeric HASH (k); k_bool HASH (k); k_bytea HASH (k); k_name HASH (k); k_null HASH (k)
+--! distribution by_range: k_int2 RANGE (k) SPLIT AT VALUES (-7, 7); k_int8 RANGE (k) SPLIT AT VALUES (-9223372036854775807, 5, 9223372036854775807); k_text HASH (k); k_varchar HASH (k); k_uuid RANGE (k) SPLIT AT VALUES ('00000000-0000-0000-0000-000000000007', '00000000-0000-0000-0000-000000000012'); k_date RANGE (k) SPLIT AT VALUES ('2024-01-05', '2024-01-15'); k_ts RANGE (k) SPLIT AT VALUES ('2024-01-01 05:00:00.000005', '2024-01-01 12:00'); k_tstz RANGE (k) SPLIT AT VALUES ('2024-01-01 05:00+00', '2024-01-01 12:00+00'); k_null HASH (k)
 -- Distribution keys of every type: written in one form, found in all others.
 
 CREATE TABLE k_int2 (k smallint PRIMARY KEY, v int);

@@ -2,6 +2,7 @@
 --! distribution together: target HASH (id); source HASH (id); copied REPLICATED; spread ROUND ROBIN; texts HASH (k); longs HASH (k); times HASH (k); numbers HASH (k); text_source HASH (k)
 --! distribution apart: target HASH (id); source HASH (v); copied REPLICATED; spread HASH (w); texts HASH (k); longs HASH (k); times HASH (k); numbers HASH (k); text_source REPLICATED
 --! distribution one_side: target HASH (id); source REPLICATED; copied HASH (v); spread REPLICATED; texts HASH (k); longs HASH (k); times HASH (k); numbers HASH (k); text_source ROUND ROBIN
+--! distribution ranges: target RANGE (id) SPLIT AT VALUES (3, 6, 11); source RANGE (id) SPLIT AT VALUES (3, 6, 11); copied REPLICATED; spread RANGE (w) SPLIT AT VALUES (2); texts HASH (k); longs RANGE (k) SPLIT AT VALUES (2, 5); times RANGE (k) SPLIT AT VALUES ('2024-01-02', '2024-03-01'); numbers HASH (k); text_source REPLICATED
 --! changes data
 -- MERGE: each row of the source acts on the node of its key alone.
 
@@ -126,7 +127,7 @@ ROLLBACK;
 
 -- errors
 MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET v = 1 / 0 WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
--- refused in together, apart, one_side: whether it is a column only the nodes know
+-- refused in together, apart, one_side, ranges: whether it is a column only the nodes know
 MERGE INTO target t USING source s ON t.id = s.nothing WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id, 5);
 MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, twice) VALUES (s.id, 5);
@@ -134,17 +135,17 @@ MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n
 MERGE INTO target t USING (VALUES ('a')) s (id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 MERGE INTO target t USING (VALUES (1), (NULL)) s (id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
 MERGE INTO nowhere t USING source s ON t.id = s.id WHEN MATCHED THEN DELETE;
--- refused in together, apart, one_side: it may be a table that node 1 has
+-- refused in together, apart, one_side, ranges: it may be a table that node 1 has
 MERGE INTO target t USING nowhere s ON t.id = s.id WHEN MATCHED THEN DELETE;
 SELECT id, v, t FROM target ORDER BY id;
 
--- refused in together, apart, one_side: what matches may be on any node
+-- refused in together, apart, one_side, ranges: what matches may be on any node
 MERGE INTO target t USING source s ON t.v = s.v WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, s.v);
--- refused in together, apart, one_side: the row may belong to another node than the one that finds no match
+-- refused in together, apart, one_side, ranges: the row may belong to another node than the one that finds no match
 MERGE INTO target t USING source s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id + 1000, s.v);
--- refused in together, apart, one_side: rows would have to go to another node
+-- refused in together, apart, one_side, ranges: rows would have to go to another node
 MERGE INTO target t USING source s ON t.id = s.id WHEN MATCHED THEN UPDATE SET id = t.id + 1000;
--- refused in together, apart, one_side: the key must be an integer
+-- refused in together, apart, one_side, ranges: the key must be an integer
 MERGE INTO target t USING (VALUES (1.5), (2)) s (id) ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);
--- refused in together, apart, one_side: each node would find another source
+-- refused in together, apart, one_side, ranges: each node would find another source
 MERGE INTO target t USING (SELECT (random() * 5)::int + 800 AS id) s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id);

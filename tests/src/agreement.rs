@@ -163,28 +163,39 @@ fn compare(
     Ok(())
 }
 
-/// Rows of tables distributed by hash that are on a node which is not their bucket's. The server
-/// reckons the buckets, by its own hash functions.
+/// Rows of tables distributed by hash or range that are on a node which is not their bucket's. The server
+/// reckons the buckets, by its own hash functions, or its own `width_bucket`.
 fn strays(client: &mut Client, node: usize) -> Result<Vec<String>> {
     let tables = client.query(
         "SELECT relation::regclass::text, quote_ident(attname), map::text, \
-                (CASE typtype WHEN 'd' THEN typbasetype ELSE t.oid END)::text \
+                (CASE typtype WHEN 'd' THEN typbasetype ELSE t.oid END)::text, m.splits::text, \
+                format_type(t.oid, -1) \
          FROM tutti.placement JOIN pg_class c ON c.oid = relation AND relkind = 'r' \
          JOIN pg_attribute ON attrelid = relation AND attnum = key_attnum \
-         JOIN pg_type t ON t.oid = atttypid WHERE kind = 'hash'",
+         JOIN pg_type t ON t.oid = atttypid JOIN tutti.map m ON m.id = map WHERE kind = 'hash'",
     )?;
     let mut found = Vec::new();
     for table in tables {
-        let [Some(name), Some(key), Some(map), Some(type_oid)] = table.as_slice() else {
+        let [Some(name), Some(key), Some(map), Some(type_oid), splits, Some(type_name)] =
+            table.as_slice()
+        else {
             found.push(format!("a placement without its key: {table:?}"));
             continue;
         };
         let key_type = KeyType::from_oid(type_oid.parse()?)
             .with_context(|| format!("{name} is distributed by a type with OID {type_oid}"))?;
+        let key = format!("{name}.{key}");
+        let bucket = match splits {
+            None => key_type.sql_hash_bucket(&key),
+            Some(splits) => {
+                let collation = if key_type.family() == "text" { " COLLATE \"C\"" } else { "" };
+                let splits = splits.replace('\'', "''");
+                format!("coalesce(width_bucket({key}{collation}, '{splits}'::{type_name}[]), 0)")
+            }
+        };
         let count = client.value(&format!(
             "SELECT count(*) FROM {name} JOIN tutti.bucket b ON b.map = {map} \
-             AND b.bucket = {} AND b.node <> {node}",
-            key_type.sql_bucket(&format!("{name}.{key}"))
+             AND b.bucket = {bucket} AND b.node <> {node}"
         ))?;
         if count != "0" {
             found.push(format!("{count} rows of {name} belong to other nodes"));

@@ -99,7 +99,7 @@ pub struct Place(String);
 /// The condition, over the table's own columns, that holds for rows whose home is `node`: of built-in immutable
 /// functions only, for publications take no others.
 pub fn filter_sql(key: &str, key_type: KeyType, map: &BucketMap, node: NodeId) -> String {
-    let bucket = key_type.sql_bucket(&quote_identifier(key));
+    let bucket = map.bucketing.sql_bucket(key_type, &quote_identifier(key));
     let ranges = ranges_of(map, node);
     if ranges.is_empty() {
         return "false".to_owned();
@@ -669,14 +669,14 @@ fn catalog_words(catalog: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::schema::even_map;
+    use crate::catalog::maps::even_map;
 
     #[test]
     fn every_bucket_is_published_by_one_node() {
         let nodes = [NodeId(1), NodeId(2), NodeId(3)];
         let mut map = even_map(&nodes);
-        map.0[7] = NodeId(3);
-        map.0[900] = NodeId(1);
+        map.nodes[7] = NodeId(3);
+        map.nodes[900] = NodeId(1);
         let mut owners = vec![0; usize::from(BUCKET_COUNT)];
         for node in nodes {
             for (first, last) in ranges_of(&map, node) {

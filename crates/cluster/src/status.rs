@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tutti_configuration::Config;
 use tutti_link::connection::{Credentials, NodeConnection};
 use tutti_link::{Endpoint, Endpoints};
-use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, RelationKind};
+use tutti_sql::catalog::{MapId, Maps, NodeId, Placement, Relation, RelationKind};
 
 use crate::Boxed;
 use crate::audit::background::{self, LastAudit};
@@ -33,7 +33,7 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// Tables by schema and name; empty if node 1 does not answer.
     pub tables: Vec<TableStatus>,
-    /// Buckets of each map by node.
+    /// Buckets of each map by node: slices of hashes, or ranges.
     pub buckets: BTreeMap<MapId, BTreeMap<NodeId, usize>>,
     /// Transactions that are prepared on the nodes that answer.
     pub in_doubt: Vec<InDoubt>,
@@ -129,14 +129,14 @@ async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
     let catalog = loaded.unwrap_or_default();
     let mut buckets: BTreeMap<MapId, BTreeMap<NodeId, usize>> = BTreeMap::new();
     for (map, owners) in &catalog.maps {
-        for owner in &owners.0 {
+        for owner in owners.nodes_of_keys() {
             *buckets.entry(*map).or_default().entry(*owner).or_default() += 1;
         }
     }
     let relations = catalog.relations.values().flat_map(|schema| schema.values());
     let mut tables: Vec<_> = relations
         .filter(|relation| relation.kind == RelationKind::Table)
-        .map(|relation| table_status(relation, &nodes))
+        .map(|relation| table_status(relation, &catalog.maps, &nodes))
         .collect();
     tables.sort_by(|a, b| a.name.cmp(&b.name));
     let mut recoverer = Recoverer::by(config, &endpoints)?;
@@ -198,11 +198,13 @@ WHERE c.relkind IN ('r', 'p') AND n.nspname <> ALL ('{pg_catalog,information_sch
     Ok(facts)
 }
 
-fn table_status(relation: &Relation, nodes: &[NodeStatus]) -> TableStatus {
+fn table_status(relation: &Relation, maps: &Maps, nodes: &[NodeStatus]) -> TableStatus {
     let name = format!("{}.{}", relation.schema, relation.name);
     let (placement, key, map) = match &relation.placement {
         Placement::Hash { key, map, .. } => {
-            ("hash", Some(relation.columns[*key].name.clone()), Some(*map))
+            let is_range = maps.get(map).is_some_and(|it| it.bucketing.splits().is_some());
+            let word = if is_range { "range" } else { "hash" };
+            (word, Some(relation.columns[*key].name.clone()), Some(*map))
         }
         Placement::RoundRobin => ("round robin", None, None),
         Placement::Replicated => ("replicated", None, None),

@@ -112,7 +112,7 @@ fn pgbench() -> Catalog {
         table("pgbench_branches", 0, &["bid", "bbalance"]),
         table("pgbench_history", 2, &["tid", "bid", "aid", "delta", "mtime"]),
     ];
-    let map = BucketMap((0..BUCKET_COUNT).map(|bucket| NodeId(bucket % 3 + 1)).collect());
+    let map = BucketMap::by_hash((0..BUCKET_COUNT).map(|bucket| NodeId(bucket % 3 + 1)).collect());
     Catalog {
         version: 1,
         nodes: vec![NodeId(1), NodeId(2), NodeId(3)],

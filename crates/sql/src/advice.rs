@@ -258,7 +258,7 @@ impl Search<'_> {
         catalog.nodes = (1..=self.node_count).map(NodeId).collect();
         let nodes = catalog.nodes.iter().copied().cycle();
         let buckets = nodes.take(usize::from(BUCKET_COUNT)).collect();
-        catalog.maps.insert(MAP, BucketMap(buckets));
+        catalog.maps.insert(MAP, BucketMap::by_hash(buckets));
         catalog.is_spread = true;
         for (table, choice) in self.tables.iter().zip(choices) {
             let placement = match *choice {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::code::Code;
 pub use crate::code::Volatility;
-use crate::hash::{BUCKET_COUNT, Bucket, KeyType};
+use crate::hash::{BUCKET_COUNT, Bucket, Bucketing, KeyType};
 
 /// A PostgreSQL server of the cluster, counted from 1. Node 1 is [`NodeId::HOME`].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -31,26 +31,56 @@ impl std::fmt::Display for NodeId {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct MapId(pub u32);
 
-/// Which node holds which bucket: exactly [`BUCKET_COUNT`] entries.
+/// Which node holds which bucket, and which bucket a key has.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct BucketMap(pub Vec<NodeId>);
+pub struct BucketMap {
+    /// By bucket: exactly [`BUCKET_COUNT`] entries. Of a map of ranges, those of buckets that no range has
+    /// hold entries of unique indexes alone, which are placed by hash.
+    pub nodes: Vec<NodeId>,
+    /// How buckets follow from keys.
+    pub bucketing: Bucketing,
+}
 
 impl BucketMap {
+    /// By hash, to these nodes.
+    pub fn by_hash(nodes: Vec<NodeId>) -> Self {
+        Self { nodes, bucketing: Bucketing::Hash }
+    }
+
     /// The node that holds `bucket`.
     pub fn node(&self, bucket: Bucket) -> NodeId {
-        debug_assert_eq!(self.0.len(), usize::from(BUCKET_COUNT));
-        self.0[usize::from(bucket.0)]
+        debug_assert_eq!(self.nodes.len(), usize::from(BUCKET_COUNT));
+        self.nodes[usize::from(bucket.0)]
+    }
+
+    /// Whether each node's ranges follow one another, so that what is between two of them is too.
+    pub fn has_ranges_in_order(&self) -> bool {
+        let mut blocks: Vec<NodeId> = self.nodes_of_keys().to_vec();
+        blocks.dedup();
+        let count = blocks.len();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks.len() == count
+    }
+
+    /// The nodes of the buckets that keys can have.
+    pub fn nodes_of_keys(&self) -> &[NodeId] {
+        let ranges = self.bucketing.splits().map(|splits| usize::from(splits.range_count()));
+        &self.nodes[..ranges.unwrap_or(self.nodes.len())]
     }
 }
+
+/// Bucket maps by id.
+pub type Maps = BTreeMap<MapId, BucketMap>;
 
 /// Where the rows of a relation are.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Placement {
-    /// Each row on the node of its key's bucket.
+    /// Each row on the node of its key's bucket, which is by hash or, as the map says, by range.
     Hash {
         /// Index of the distribution key in [`Relation::columns`].
         key: usize,
-        /// How key values hash.
+        /// How key values are read, and hash.
         key_type: KeyType,
         /// Which bucket map; equal maps mean colocated.
         map: MapId,
@@ -63,7 +93,7 @@ pub enum Placement {
     Async {
         /// Index of the distribution key in [`Relation::columns`], a column of the primary key.
         key: usize,
-        /// How key values hash.
+        /// How key values are read, and hash.
         key_type: KeyType,
         /// Which bucket map says where a row's home is.
         map: MapId,
@@ -261,7 +291,7 @@ pub struct Catalog {
     /// Some table has a [`GlobalUnique`] index.
     pub has_global_unique: bool,
     /// Bucket maps by id.
-    pub maps: BTreeMap<MapId, BucketMap>,
+    pub maps: Maps,
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,
     /// `information_schema`, `pg_toast`, nor temporary ones).
     pub relations: HashMap<String, HashMap<String, Arc<Relation>>>,

@@ -16,7 +16,7 @@ mod words;
 
 use crate::refusal::Refusal;
 use distribute::Clause;
-pub use distribute::DistributeBy;
+pub use distribute::{DistributeBy, SplitValue};
 pub use grammar::{STACK_BYTES, cost};
 pub use password::replace_passwords;
 pub use words::{first_word, words};

@@ -1,14 +1,14 @@
 //! `tutti_sql::hash` against the hash functions of a real PostgreSQL.
 //!
 //! Owns: for every key type, that a bucket told by the gateway is the server's, from text, from
-//! binary and in SQL; and that a value is never told a bucket when the server means another one.
+//! binary and in SQL, by hash and by range; and that a value is never told a bucket when the server means another one.
 //! Start reading at [`Probe`].
 
 use anyhow::{Context, Result};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
-use tutti_sql::hash::{Bucket, CannotHash, KeyType};
+use tutti_sql::hash::{Bucket, Bucketing, CannotHash, KeyType, Splits};
 use tutti_tests::servers;
 
 /// Random values of each type that are compared in one query.
@@ -330,7 +330,7 @@ fn garbled(rng: &mut StdRng, value: &str) -> String {
     characters.into_iter().collect()
 }
 
-/// The server's bucket of `value`, independent of [`KeyType::sql_bucket`]: an array of one element
+/// The server's bucket of `value`, independent of [`Bucketing::sql_bucket`]: an array of one element
 /// hashes as 31 and the element's hash.
 fn hash_on_server(value: &str) -> String {
     format!("((hash_array_extended(array[{value}], 0) & 1023) + 1024 - 31) & 1023")
@@ -373,6 +373,9 @@ async fn buckets_are_the_servers() -> Result<()> {
         spellings_are_never_misread(&client, probe, &mut rng).await?;
         null_is_bucket_zero(&client, probe).await?;
     }
+    for probe in PROBES.iter().filter(|probe| probe.key_type.ordered_as().is_some()) {
+        ranges_agree(&client, probe, &mut rng).await?;
+    }
     for (definition, texts) in STORED {
         stored_values_agree(&client, definition, texts, &mut rng).await?;
     }
@@ -390,7 +393,7 @@ async fn values_agree(client: &Client, probe: &Probe, rng: &mut StdRng) -> Resul
         "select s, v::text, encode({send}(v), 'hex'), {}, {} \
          from (select s, s::{sql_type} as v from unnest($1::text[]) s) t",
         hash_on_server("v"),
-        key_type.sql_bucket("t.\"v\""),
+        Bucketing::Hash.sql_bucket(*key_type, "t.\"v\""),
     );
     let rows = client.query(&query, &[&values]).await?;
     assert_eq!(rows.len(), values.len());
@@ -404,9 +407,17 @@ async fn values_agree(client: &Client, probe: &Probe, rng: &mut StdRng) -> Resul
             .map(|at| u8::from_str_radix(&hex[at..at + 2], 16))
             .collect::<Result<_, _>>()?;
         assert_eq!(Ok(Bucket(u16::try_from(in_sql)?)), expected, "{sql_type} {sent:?} in SQL");
-        assert_eq!(key_type.bucket_of_text(sent), expected, "{sql_type} {sent:?}");
-        assert_eq!(key_type.bucket_of_binary(&binary), expected, "{sql_type} {sent:?} {hex}");
-        match key_type.bucket_of_text(written) {
+        assert_eq!(
+            Bucketing::Hash.bucket_of_text(*key_type, sent),
+            expected,
+            "{sql_type} {sent:?}"
+        );
+        assert_eq!(
+            Bucketing::Hash.bucket_of_binary(*key_type, &binary),
+            expected,
+            "{sql_type} {sent:?} {hex}"
+        );
+        match Bucketing::Hash.bucket_of_text(*key_type, written) {
             // Only a year before 1 or after 9999, which an offset can lead to.
             Err(CannotHash::NotCanonical) => left_to_server += 1,
             found => assert_eq!(found, expected, "{sql_type} {written:?} as written"),
@@ -436,7 +447,7 @@ async fn spellings_are_never_misread(
         let value = format!("{}::{sql_type}", literal(spelling));
         let sql = format!("select {}", hash_on_server(&value));
         let on_server = bucket_on_server(client, &sql).await?;
-        match key_type.bucket_of_text(spelling) {
+        match Bucketing::Hash.bucket_of_text(*key_type, spelling) {
             Ok(bucket) => assert_eq!(Some(bucket), on_server, "{sql_type} {spelling:?}"),
             Err(CannotHash::Malformed) => assert_eq!(on_server, None, "{sql_type} {spelling:?}"),
             Err(CannotHash::NotCanonical) => (),
@@ -447,7 +458,7 @@ async fn spellings_are_never_misread(
 
 async fn null_is_bucket_zero(client: &Client, probe: &Probe) -> Result<()> {
     let value = format!("null::{}", probe.sql_type);
-    let sql = format!("select {}", probe.key_type.sql_bucket(&value));
+    let sql = format!("select {}", Bucketing::Hash.sql_bucket(probe.key_type, &value));
     assert_eq!(bucket_on_server(client, &sql).await?, Some(Bucket::OF_NULL), "{value}");
     Ok(())
 }
@@ -492,10 +503,10 @@ async fn stored_values_agree(
     }));
     let (mut told, mut left_to_server) = (0, 0);
     for text in &texts {
-        let bucket_sql = key_type.sql_bucket("k");
+        let bucket_sql = Bucketing::Hash.sql_bucket(key_type, "k");
         let sql = format!("insert into t values ({}) returning {bucket_sql}", literal(text));
         let on_server = bucket_on_server(client, &sql).await?;
-        match (key_type.bucket_of_stored_text(text, key_type, typmod), on_server) {
+        match (Bucketing::Hash.bucket_of_stored_text(key_type, text, key_type, typmod), on_server) {
             // A value may still be out of the column's range.
             (Ok(_), None) => (),
             (Ok(bucket), Some(stored)) => {
@@ -514,4 +525,57 @@ fn every_key_type_is_probed() {
     for key_type in KeyType::ALL {
         assert!(PROBES.iter().any(|probe| probe.key_type == key_type), "{key_type:?}");
     }
+}
+
+/// Values begin ranges in the server's order, and each is in the range that the server's `width_bucket` says, from text,
+/// from binary and in SQL.
+async fn ranges_agree(client: &Client, probe: &Probe, rng: &mut StdRng) -> Result<()> {
+    let Probe { key_type, sql_type, send, .. } = probe;
+    let mut values: Vec<String> = probe.values.iter().map(|value| (*value).to_owned()).collect();
+    values.extend((0..VALUES_RANDOM).map(|_| (probe.random)(rng)));
+    let as_type = key_type.ordered_as().context("no order")?;
+    let collation = if as_type == "text" { " collate \"C\"" } else { "" };
+    let ordered = format!("(s::{sql_type}::{as_type}){collation}");
+    let query = format!(
+        "select v::text as text from (select distinct {ordered} as v from unnest($1::text[]) s) t order by v"
+    );
+    let in_order: Vec<String> =
+        client.query(&query, &[&values]).await?.iter().map(|row| row.get(0)).collect();
+    let is_read = |text: &&String| Bucketing::Hash.bucket_of_text(*key_type, text).is_ok();
+    let texts: Vec<String> = in_order.iter().filter(is_read).cloned().collect();
+    let every = texts.len().div_ceil(1_023).max(1);
+    // All of a small type; not the least of a big one, so that something is below it.
+    let texts: Vec<String> = texts.into_iter().skip(every - 1).step_by(every).collect();
+    let splits = Splits::new(key_type.family(), texts.clone())?;
+    let by = Bucketing::Range(splits.into());
+    let query = format!(
+        "select s, v::text, encode({send}(v), 'hex'), width_bucket((v::{as_type}){collation}, $2::text[]::{as_type}[]), {} \
+         from (select s, s::{sql_type} as v from unnest($1::text[]) s) t",
+        by.sql_bucket(*key_type, "t.\"v\""),
+    );
+    let rows = client.query(&query, &[&values, &texts]).await?;
+    let mut used = std::collections::BTreeSet::new();
+    for row in &rows {
+        let (sent, written, hex): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
+        let expected = Bucket(u16::try_from(row.get::<_, i32>(3))?);
+        used.insert(expected);
+        let in_sql: i64 = row.get(4);
+        let binary: Vec<u8> = (0..hex.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hex[at..at + 2], 16))
+            .collect::<Result<_, _>>()?;
+        assert_eq!(in_sql, i64::from(expected.0), "{sql_type} {sent:?} in SQL");
+        assert_eq!(by.bucket_of_text(*key_type, sent), Ok(expected), "{sql_type} {sent:?}");
+        assert_eq!(by.bucket_of_binary(*key_type, &binary), Ok(expected), "{sql_type} {hex}");
+        let stored = by.bucket_of_stored_text(*key_type, sent, *key_type, -1);
+        assert_eq!(stored, Ok(expected), "{sql_type} {sent:?} stored");
+        match by.bucket_of_text(*key_type, written) {
+            Err(CannotHash::NotCanonical) => (),
+            found => assert_eq!(found, Ok(expected), "{sql_type} {written:?} as written"),
+        }
+    }
+    assert!(3 < used.len(), "{sql_type}: {} ranges", used.len());
+    let null = format!("select {}", by.sql_bucket(*key_type, &format!("null::{sql_type}")));
+    assert_eq!(bucket_on_server(client, &null).await?, Some(Bucket::OF_NULL), "{sql_type}");
+    Ok(())
 }

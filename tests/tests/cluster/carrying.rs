@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tokio::runtime::Runtime;
 use tutti_cluster::carrying::{CarriedTable, Carriers, Connections};
-use tutti_cluster::catalog::schema::even_map;
+use tutti_cluster::catalog::maps::even_map;
 use tutti_embed::Cluster;
 use tutti_gateway::NodeConfig;
 use tutti_link::{Credentials, Endpoint, NodeConnection};

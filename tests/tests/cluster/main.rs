@@ -25,6 +25,7 @@ mod privileges;
 mod processes;
 mod published_catalog;
 mod random_flights;
+mod range_placement;
 mod reach;
 mod replicated_async;
 mod replicated_async_changes;

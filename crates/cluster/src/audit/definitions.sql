@@ -162,8 +162,8 @@ UNION ALL
 SELECT 'tutti', NULL, 'list of nodes', string_agg(id::text, ', ' ORDER BY id) FROM tutti.node
 UNION ALL
 SELECT 'map', NULL, 'map ' || m.id, concat_ws(' ', m.key_family, count(b.bucket),
-    md5(string_agg(b.node::text, ',' ORDER BY b.bucket)))
-FROM tutti.map m LEFT JOIN tutti.bucket b ON b.map = m.id GROUP BY m.id, m.key_family
+    md5(string_agg(b.node::text, ',' ORDER BY b.bucket)), md5(m.splits::text))
+FROM tutti.map m LEFT JOIN tutti.bucket b ON b.map = m.id GROUP BY m.id, m.key_family, m.splits
 UNION ALL
 SELECT 'placement of nothing', NULL, 'OID ' || p.relation, p.kind
 FROM tutti.placement p WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = p.relation);

@@ -32,13 +32,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tutti_configuration::Config;
 use tutti_link::connection::{NodeError, Rows};
 use tutti_sql::catalog::{NodeId, quote_identifier};
-use tutti_sql::hash::KeyType;
+use tutti_sql::hash::{Bucketing, KeyType};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
 
 use super::moment::{Moment, Name};
 use super::report::{Finding, Kind, Progress, Report};
 use crate::catalog::Answer;
+use crate::catalog::maps::{SPLITS_SQL, read_bucketing};
 use crate::error::{GatewayError, in_full};
 
 /// Blocks of a table that are read in one transaction: 128 MiB.
@@ -90,8 +91,12 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND c.oid >= 16384
     AND n.nspname <> ALL ('{pg_catalog,information_schema,pg_toast,tutti}')
 ORDER BY n.nspname, c.relname;";
 
-const MAPS: &str = "SELECT map, pg_catalog.string_agg(node::pg_catalog.text, ',' ORDER BY bucket)
-FROM tutti.bucket GROUP BY map";
+fn maps_sql() -> String {
+    format!(
+        "SELECT b.map, pg_catalog.string_agg(b.node::pg_catalog.text, ',' ORDER BY b.bucket), m.key_family, {SPLITS_SQL}
+FROM tutti.bucket b JOIN tutti.map m ON m.id OPERATOR(pg_catalog.=) b.map GROUP BY b.map, m.key_family, m.splits"
+    )
+}
 
 /// A table on one node.
 #[derive(Clone, Debug)]
@@ -114,6 +119,14 @@ struct Table {
 }
 
 type Tables = BTreeMap<Name, Table>;
+
+/// A bucket map as the reference has it.
+#[derive(Clone, Debug, Default)]
+struct Owners {
+    /// By bucket.
+    nodes: Vec<u16>,
+    bucketing: Bucketing,
+}
 
 /// What is counted of a table on a node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -207,7 +220,7 @@ struct Comparison<'a> {
     /// Whose catalog counts: node 1, if it answers.
     reference: NodeId,
     tables: BTreeMap<NodeId, Tables>,
-    maps: BTreeMap<u32, Vec<u16>>,
+    maps: BTreeMap<u32, Owners>,
     seen: Seen,
 }
 
@@ -221,7 +234,9 @@ impl<'a> Comparison<'a> {
             .collect();
         let answers = moment
             .workers
-            .ask(None, |node| Some(format!("{} {TABLES} {MAPS}; COMMIT", begins.get(&node)?)))
+            .ask(None, |node| {
+                Some(format!("{} {TABLES} {}; COMMIT", begins.get(&node)?, maps_sql()))
+            })
             .await;
         let mut tables = BTreeMap::new();
         let mut maps = BTreeMap::new();
@@ -572,7 +587,7 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
                     "SELECT count(*), count(*) FILTER (WHERE {}), 0 FROM (SELECT {} AS tutti_bucket \
                      FROM {from} OFFSET 0) AS rows;",
                     self.is_stray(table, node),
-                    bucket_sql(table)
+                    bucket_sql(table, &self.owners(table).bucketing)
                 )
             }
             Question::Any => {
@@ -581,9 +596,13 @@ FROM pg_catalog.unnest('{{{}}}'::pg_catalog.oid[]) AS o",
         }
     }
 
+    fn owners(&self, table: &Table) -> Owners {
+        table.map.and_then(|map| self.maps.get(&map)).cloned().unwrap_or_default()
+    }
+
     fn is_stray(&self, table: &Table, node: NodeId) -> String {
-        let owners = table.map.and_then(|map| self.maps.get(&map)).cloned().unwrap_or_default();
-        let owners: Vec<_> = owners.iter().map(u16::to_string).collect();
+        let owners = self.owners(table);
+        let owners: Vec<_> = owners.nodes.iter().map(u16::to_string).collect();
         format!(
             "('{{{}}}'::pg_catalog.int4[])[tutti_bucket::pg_catalog.int4 OPERATOR(pg_catalog.+) 1] \
              IS DISTINCT FROM {}",
@@ -680,9 +699,9 @@ fn is_changed(fields: &ErrorFields) -> bool {
     .contains(&fields.sqlstate())
 }
 
-fn bucket_sql(table: &Table) -> String {
+fn bucket_sql(table: &Table, bucketing: &Bucketing) -> String {
     let key = quote_identifier(table.key.as_deref().unwrap_or_default());
-    table.key_type.map_or("NULL".to_owned(), |key_type| key_type.sql_bucket(&key))
+    table.key_type.map_or("NULL".to_owned(), |key_type| bucketing.sql_bucket(key_type, &key))
 }
 
 fn read_sums(rows: &Rows) -> Option<Sums> {
@@ -717,11 +736,14 @@ fn read_tables(answer: &Answer<'_>) -> Result<Tables, GatewayError> {
     Ok(tables)
 }
 
-fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<u32, Vec<u16>>, GatewayError> {
+fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<u32, Owners>, GatewayError> {
     let mut maps = BTreeMap::new();
     for row in 0..answer.len() {
         let nodes: Result<Vec<u16>, _> = answer.text(row, 1)?.split(',').map(str::parse).collect();
-        maps.insert(answer.number(row, 0)?, nodes.map_err(|_| answer.unreadable())?);
+        let bucketing = read_bucketing(answer.text(row, 2)?, answer.optional(row, 3));
+        let bucketing = bucketing.ok_or_else(|| answer.unreadable())?;
+        let nodes = nodes.map_err(|_| answer.unreadable())?;
+        maps.insert(answer.number(row, 0)?, Owners { nodes, bucketing });
     }
     Ok(maps)
 }

@@ -212,7 +212,8 @@ impl Index {
                 "ONLY {table} WHERE pg_catalog.num_nulls({not_null}) OPERATOR(pg_catalog.=) 0"
             )),
         };
-        let bucket = self.key_type.map_or("0".to_owned(), |key_type| key_type.sql_bucket(first));
+        let bucket =
+            self.key_type.map_or("0".to_owned(), |key_type| key_type.sql_hash_bucket(first));
         format!(
             "{of_rows} {} SELECT count(*) FROM {entries} AS e JOIN tutti.bucket AS b \
              ON b.map OPERATOR(pg_catalog.=) {map} AND b.bucket OPERATOR(pg_catalog.=) {bucket} \

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use tutti_link::connection::{NodeConnection, Rows};
-use tutti_sql::catalog::{BucketMap, Catalog, MapId, Relation, RelationKind};
+use tutti_sql::catalog::{Catalog, Maps, Relation, RelationKind};
 use tutti_sql::closure::Code;
 
 use super::code;
@@ -30,7 +30,7 @@ pub struct RelationChanges {
     /// For views among them, the version of the rule that the definition belongs to.
     pub view_rules: BTreeMap<u32, String>,
     /// The bucket maps that they use.
-    pub maps: BTreeMap<MapId, BucketMap>,
+    pub maps: Maps,
     /// The code that belongs to them.
     pub code: Code,
     /// Node 1's OIDs of them and of their row types.

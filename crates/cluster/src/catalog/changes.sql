@@ -125,11 +125,13 @@ BEGIN
         AND n.nspname !~ '^pg_(toast_)?temp_'
     ORDER BY a.attrelid, a.attnum;
 
-    RETURN QUERY SELECT 'map', b.map::text, string_agg(b.node::text, ' ' ORDER BY b.bucket), NULL, NULL, NULL,
+    RETURN QUERY SELECT 'map', b.map::text, string_agg(b.node::text, ' ' ORDER BY b.bucket), m.key_family,
+        (SELECT string_agg(encode(convert_to(u.split, 'UTF8'), 'hex'), ' ' ORDER BY u.place)
+            FROM unnest(m.splits) WITH ORDINALITY AS u (split, place)), NULL,
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM tutti.bucket b
+    FROM tutti.bucket b JOIN tutti.map m ON m.id = b.map
     WHERE b.map = ANY (ARRAY(SELECT p.map FROM unnest(changed) AS o JOIN tutti.placement p ON p.relation = o))
-    GROUP BY b.map;
+    GROUP BY b.map, m.key_family, m.splits;
 
     RETURN QUERY WITH object (classid, objid, relation, kind, name, fired, changes, tree, matters, further) AS MATERIALIZED (
         SELECT 'pg_policy'::regclass::oid, p.oid, p.polrelid, 'policy', p.polname::text, 15, false,
@@ -276,7 +278,11 @@ BEGIN
     RETURN QUERY SELECT 'table', p.relation::text, n.nspname::text, c.relname::text, p.kind, a.attname::text,
         p.key_type::text, p.map::text, a.atttypid::text, a.atttypmod::text, p.key_typmod::text,
         format_type(a.atttypid, a.atttypmod),
-        CASE WHEN coalesce(l.collisdeterministic, true) THEN 't' ELSE 'f' END,
+        CASE WHEN NOT coalesce(l.collisdeterministic, true) THEN 'f'
+            -- Ranges of texts are by their bytes.
+            WHEN l.oid IS NOT NULL AND (l.collprovider <> 'c' OR l.collcollate <> ALL ('{C,POSIX}'::text[]))
+                AND EXISTS (SELECT FROM tutti.map m WHERE m.id = p.map AND m.splits IS NOT NULL) THEN 'ranges'
+            ELSE 't' END,
         CASE WHEN coalesce(a.attgenerated <> '', false) THEN 't' ELSE 'f' END
     FROM (SELECT o FROM unnest(changed) AS o
         UNION SELECT v.oid FROM unnest(keys) AS o JOIN pg_constraint k ON k.oid = o,

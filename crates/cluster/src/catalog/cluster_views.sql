@@ -98,10 +98,13 @@ RETURN coalesce(CASE WHEN here < 0 THEN 0 ELSE here END + (elsewhere ->> relatio
 
 -- For psql, among a table's options.
 CREATE OR REPLACE FUNCTION tutti.placement_option(relation oid) RETURNS text[] LANGUAGE sql STABLE
-RETURN (SELECT ARRAY['distribute by ' || CASE p.kind WHEN 'hash' THEN format('hash (%I)', a.attname)
-        WHEN 'round_robin' THEN 'round robin' WHEN 'replicated' THEN 'replicated' WHEN 'home' THEN 'home'
+RETURN (SELECT ARRAY['distribute by ' || CASE WHEN m.splits IS NOT NULL THEN format('range (%I) split at values (%s)', a.attname,
+            (SELECT string_agg(quote_literal(u.split), ', ' ORDER BY u.place) FROM unnest(m.splits) WITH ORDINALITY AS u (split, place)))
+        WHEN p.kind = 'hash' THEN format('hash (%I)', a.attname)
+        WHEN p.kind = 'round_robin' THEN 'round robin' WHEN p.kind = 'replicated' THEN 'replicated' WHEN p.kind = 'home' THEN 'home'
         ELSE format('replicated async (%I)', a.attname) END]
     FROM tutti.placements p LEFT JOIN pg_attribute a ON a.attrelid = p.relation AND a.attnum = p.key_attnum
+    LEFT JOIN tutti.map m ON m.id = p.map
     WHERE p.relation = placement_option.relation);
 
 -- The extension need not be there, and then no view can name it.

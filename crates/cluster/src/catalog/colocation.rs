@@ -6,12 +6,13 @@
 
 use tutti_link::connection::NodeConnection;
 use tutti_sql::catalog::{MapId, quote_literal};
-use tutti_sql::hash::KeyType;
+use tutti_sql::hash::{Bucketing, KeyType};
 use tutti_sql::refusal::Refusal;
 
-use super::placement::{PlacementKind, check_key};
+use super::keys::{check_key, check_range_key};
+use super::maps::{SPLITS_SQL, map_by, read_bucketing};
+use super::placement::PlacementKind;
 use super::rows::Answer;
-use super::schema::map_of;
 use super::verify::qualified;
 use crate::error::GatewayError;
 
@@ -104,22 +105,27 @@ pub struct Misfit {
     pub hint: String,
 }
 
-/// Why this table cannot be distributed by the column with the map `map`; `None` if nothing of its own forbids it.
+/// Why this table cannot be distributed by the column with the map `map`, whose buckets follow so from keys; `None` if nothing of its own forbids it.
 pub async fn misfit(
     home: &mut NodeConnection,
     table: u32,
     name: &str,
     column: &str,
     map: MapId,
+    bucketing: &Bucketing,
 ) -> Result<Option<Misfit>, GatewayError> {
-    let key_type = match check_key(home, table, column).await {
+    let checked = match bucketing {
+        Bucketing::Hash => check_key(home, table, column).await,
+        Bucketing::Range(_) => check_range_key(home, table, column).await,
+    };
+    let key_type = match checked {
         Ok(key_type) => key_type,
         Err(GatewayError::Refused(refusal)) => return Ok(Some(as_misfit(column, refusal))),
         Err(error) => return Err(error),
     };
-    if map_of(key_type) != map {
+    if map_by(bucketing, key_type) != Some(map) {
         let why = format!(
-            "Its column \"{column}\" is of another kind of type than the key that it refers to, and hashes differently."
+            "Its column \"{column}\" is of another kind of type than the key that it refers to, and is placed differently."
         );
         let hint = "Give both columns the same type.".to_owned();
         return Ok(Some(Misfit { why, hint }));
@@ -178,6 +184,18 @@ ORDER BY i.indisprimary DESC, x.relname LIMIT 1",
     Ok(Some(format!("{what} \"{}\"", answer.text(0, 0)?)))
 }
 
+/// How the buckets of a map that a table has follow from keys.
+async fn read_map(home: &mut NodeConnection, map: MapId) -> Result<Bucketing, GatewayError> {
+    let sql = format!(
+        "SELECT m.key_family, {SPLITS_SQL} FROM tutti.map m WHERE m.id OPERATOR(pg_catalog.=) {}",
+        map.0
+    );
+    let rows = home.rows(&sql).await?;
+    let answer = Answer { node: home.node(), what: "a bucket map", rows: &rows };
+    let bucketing = read_bucketing(answer.text(0, 0)?, answer.optional(0, 1));
+    bucketing.ok_or_else(|| answer.unreadable())
+}
+
 /// With which table a new one goes that says nothing of its placement.
 #[derive(Clone, Debug)]
 pub struct Followed {
@@ -185,6 +203,10 @@ pub struct Followed {
     pub column: String,
     /// Its type.
     pub key_type: KeyType,
+    /// The other table's map.
+    pub map: MapId,
+    /// How the map's buckets follow from keys.
+    pub bucketing: Bucketing,
     /// The foreign key.
     pub foreign_key: String,
     /// The table that it refers to.
@@ -194,7 +216,8 @@ pub struct Followed {
 impl Followed {
     /// The placement.
     pub fn placement(&self) -> PlacementKind {
-        PlacementKind::hash(self.column.clone(), self.key_type)
+        let (key, key_type) = (self.column.clone(), self.key_type);
+        PlacementKind::Hash { key, key_type, map: self.map, bucketing: self.bucketing.clone() }
     }
 }
 
@@ -224,7 +247,9 @@ pub async fn column_of_new(
                     .to_owned(),
                 hint: "Use NO ACTION or RESTRICT (or ON DELETE CASCADE).".to_owned(),
             }),
-            Some(column) => match misfit(home, table, &tie.from_name, column, map).await? {
+            Some(column) => {
+                let bucketing = read_map(home, map).await?;
+                match misfit(home, table, &tie.from_name, column, map, &bucketing).await? {
                 Some(problem) => Some(problem),
                 None => match broken(home, table, &ties, column, map).await? {
                     Some(problem) => Some(problem),
@@ -233,12 +258,14 @@ pub async fn column_of_new(
                         return Ok(Some(Followed {
                             column: column.clone(),
                             key_type,
+                            map,
+                            bucketing,
                             foreign_key: tie.name.clone(),
                             to_name: tie.to_name.clone(),
                         }));
                     }
                 },
-            },
+            }}
         };
         refused = refused.or_else(|| problem.map(|problem| refusal(tie, &problem)));
     }

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
-    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, GlobalUnique, Identity, MapId, NodeId,
-    Placement, Relation, RelationKind, Stage,
+    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, GlobalUnique, Identity, MapId, Maps,
+    NodeId, Placement, Relation, RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -21,6 +21,7 @@ use tutti_wire::sqlstate;
 
 use super::code;
 use super::functions::{BuiltIns, fold, function_at, load_built_ins};
+use super::maps::read_bucketing;
 use super::rows::Answer;
 use crate::error::GatewayError;
 
@@ -95,8 +96,13 @@ AccessExclusiveLock}')";
 
 const VERSION: &str = "SELECT coalesce(sum(weight), 0) FROM tutti.change;";
 const NODES: &str = "SELECT id FROM tutti.node ORDER BY id;";
-const MAPS: &str = "SELECT map, string_agg(node::text, ' ' ORDER BY bucket) FROM tutti.bucket
-GROUP BY map ORDER BY map;";
+/// Ranges that no table has any more need not be known.
+const MAPS: &str = "SELECT b.map, string_agg(b.node::text, ' ' ORDER BY b.bucket), m.key_family,
+    (SELECT string_agg(encode(convert_to(u.split, 'UTF8'), 'hex'), ' ' ORDER BY u.place)
+        FROM unnest(m.splits) WITH ORDINALITY AS u (split, place))
+FROM tutti.bucket b JOIN tutti.map m ON m.id = b.map
+WHERE m.splits IS NULL OR EXISTS (SELECT FROM tutti.placement p WHERE p.map = m.id)
+GROUP BY b.map, m.key_family, m.splits ORDER BY b.map;";
 
 /// Schemas that a client may name: not the system's, not those of temporary objects, not the
 /// gateway's.
@@ -548,8 +554,8 @@ pub(super) fn rules_of(answer: &Answer<'_>) -> Result<BTreeMap<u32, String>, Gat
     Ok(rules)
 }
 
-pub(super) fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<MapId, BucketMap>, GatewayError> {
-    let mut maps = BTreeMap::new();
+pub(super) fn read_maps(answer: &Answer<'_>) -> Result<Maps, GatewayError> {
+    let mut maps = Maps::new();
     for row in 0..answer.len() {
         let nodes = answer.text(row, 1)?.split(' ');
         let nodes: Result<Vec<_>, _> = nodes.map(|id| id.parse().map(NodeId)).collect();
@@ -557,7 +563,9 @@ pub(super) fn read_maps(answer: &Answer<'_>) -> Result<BTreeMap<MapId, BucketMap
         if nodes.len() != usize::from(BUCKET_COUNT) {
             return Err(answer.unreadable());
         }
-        maps.insert(MapId(answer.number(row, 0)?), BucketMap(nodes));
+        let bucketing = read_bucketing(answer.text(row, 2)?, answer.optional(row, 3));
+        let bucketing = bucketing.ok_or_else(|| answer.unreadable())?;
+        maps.insert(MapId(answer.number(row, 0)?), BucketMap { nodes, bucketing });
     }
     Ok(maps)
 }

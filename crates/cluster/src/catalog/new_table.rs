@@ -12,6 +12,7 @@ use tutti_sql::catalog::{Catalog, quote_literal};
 use tutti_sql::plan::CreatedTable;
 
 use super::colocation::{Followed, column_of_new};
+use super::maps::{SPLITS_SQL, read_bucketing};
 use super::placement::{PlacementKind, Registration, placement_of, stored_placement};
 use super::rows::Answer;
 use crate::error::GatewayError;
@@ -115,7 +116,8 @@ async fn placement_of_parent(
         None => quote(parent),
     };
     let sql = format!(
-        "SELECT p.kind, a.attname, a.atttypid, p.map FROM tutti.placements p
+        "SELECT p.kind, a.attname, a.atttypid, p.map, m.key_family, {SPLITS_SQL} FROM tutti.placements p
+LEFT JOIN tutti.map m ON m.id OPERATOR(pg_catalog.=) p.map
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) p.relation AND a.attnum OPERATOR(pg_catalog.=) p.key_attnum
 WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
         quote_literal(&name)
@@ -125,5 +127,7 @@ WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid"
     if answer.is_empty() {
         return Ok(PlacementKind::Home);
     }
-    stored_placement(&answer, 0, 0)
+    let bucketing =
+        read_bucketing(answer.optional(0, 4).unwrap_or_default(), answer.optional(0, 5));
+    stored_placement(&answer, 0, 0, bucketing.ok_or_else(|| answer.unreadable())?)
 }

@@ -8,14 +8,15 @@
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_link::seals::{Seals, digest};
-use tutti_sql::catalog::{MapId, NodeId, Placement, Stage, quote_literal};
-use tutti_sql::hash::KeyType;
+use tutti_sql::catalog::{MapId, Maps, NodeId, Placement, Relation, Stage, quote_literal};
+use tutti_sql::hash::{Bucketing, KeyType, Splits};
 use tutti_sql::plan::TableLock;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
+use super::keys::{check_key, check_range_key, read_splits};
+use super::maps::{map_of, map_of_nodes, map_of_ranges};
 use super::rows::Answer;
-use super::schema::{even_map, map_of};
 use crate::error::GatewayError;
 
 /// Where a table's rows are placed, with the key by name: its attribute number may differ between
@@ -30,6 +31,8 @@ pub enum PlacementKind {
         key_type: KeyType,
         /// The bucket map.
         map: MapId,
+        /// How the map's buckets follow from keys.
+        bucketing: Bucketing,
     },
     /// Each row on some one node.
     RoundRobin,
@@ -64,7 +67,8 @@ impl PlacementKind {
 
     /// HASH by a key with the bucket map of the key type's family.
     pub fn hash(key: String, key_type: KeyType) -> Self {
-        Self::Hash { key, key_type, map: map_of(key_type) }
+        let bucketing = Bucketing::Hash;
+        Self::Hash { key, key_type, map: map_of(key_type), bucketing }
     }
 }
 
@@ -91,9 +95,12 @@ impl Registration {
             quote_literal(&self.table)
         );
         let (mut sql, key, map) = match &self.placement {
-            PlacementKind::Hash { key, key_type, map }
-            | PlacementKind::Async { key, key_type, map, .. } => {
-                (map_sql(*map, *key_type, nodes), key.as_str(), map.0.to_string())
+            PlacementKind::Hash { key, key_type, map, bucketing } => {
+                (map_sql(*map, *key_type, bucketing, nodes), key.as_str(), map.0.to_string())
+            }
+            PlacementKind::Async { key, key_type, map, .. } => {
+                let sql = map_sql(*map, *key_type, &Bucketing::Hash, nodes);
+                (sql, key.as_str(), map.0.to_string())
             }
             _ => (String::new(), "", "NULL".to_owned()),
         };
@@ -118,10 +125,12 @@ ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, key_attnum = excluded
 
 /// Creates a bucket map that is missing. A second session waits for the first and finds the
 /// same map: its content depends on the nodes only.
-fn map_sql(map: MapId, key_type: KeyType, nodes: &[NodeId]) -> String {
-    let owners: Vec<_> = even_map(nodes).0.iter().map(|node| node.0.to_string()).collect();
+fn map_sql(map: MapId, key_type: KeyType, bucketing: &Bucketing, nodes: &[NodeId]) -> String {
+    let splits = bucketing.splits().map_or("NULL".to_owned(), |it| quote_literal(&it.array()));
+    let owners: Vec<_> =
+        map_of_nodes(bucketing, nodes).nodes.iter().map(|node| node.0.to_string()).collect();
     format!(
-        "INSERT INTO tutti.map (id, key_family) VALUES ({0}, '{1}') ON CONFLICT DO NOTHING;
+        "INSERT INTO tutti.map (id, key_family, splits) VALUES ({0}, '{1}', {3}) ON CONFLICT DO NOTHING;
 INSERT INTO tutti.bucket (map, bucket, node)
 SELECT {0}, b.position OPERATOR(pg_catalog.-) 1, b.node
 FROM pg_catalog.unnest('{{{2}}}'::pg_catalog.int4[]) WITH ORDINALITY AS b (node, position)
@@ -129,7 +138,8 @@ WHERE NOT EXISTS (SELECT FROM tutti.bucket WHERE map OPERATOR(pg_catalog.=) {0})
 ON CONFLICT DO NOTHING;\n",
         map.0,
         key_type.family(),
-        owners.join(",")
+        owners.join(","),
+        splits
     )
 }
 
@@ -155,18 +165,22 @@ async fn register_sql(
     seals: &Seals,
 ) -> Result<(String, String), NodeError> {
     let Registration { schema, table, placement } = registration;
-    let (key, map, family) = match placement {
-        PlacementKind::Hash { key, key_type, map }
-        | PlacementKind::Async { key, key_type, map, .. } => {
-            (key.as_str(), map.0, key_type.family())
+    let (key, map, family, splits) = match placement {
+        PlacementKind::Hash { key, key_type, map, bucketing } => {
+            let splits = bucketing.splits().map(Splits::array).unwrap_or_default();
+            (key.as_str(), map.0, key_type.family(), splits)
         }
-        _ => ("", 0, ""),
+        PlacementKind::Async { key, key_type, map, .. } => {
+            (key.as_str(), map.0, key_type.family(), String::new())
+        }
+        _ => ("", 0, "", String::new()),
     };
     let map = map.to_string();
-    let parts = [schema, table, placement.as_str(), key, &map, family];
+    let parts = [schema, table, placement.as_str(), key, &map, family, &splits];
     let seal = seals.seal(connection, &sealed_message("placement", &parts)).await?;
     let arguments: Vec<_> = [schema, table, placement.as_str(), key].map(quote_literal).into();
-    Ok((format!("SELECT tutti.register({}, {map}, '{family}', $1)", arguments.join(", ")), seal))
+    let (arguments, splits) = (arguments.join(", "), quote_literal(&splits));
+    Ok((format!("SELECT tutti.register({arguments}, {map}, '{family}', {splits}, $1)"), seal))
 }
 
 /// Whether a node's answer says that the table was there.
@@ -257,7 +271,7 @@ pub async fn note_change(connection: &mut NodeConnection) -> Result<(), GatewayE
 }
 
 /// The placement that a clause asks for, after checking the key column on node 1.
-pub(super) async fn placement_of(
+pub async fn placement_of(
     home: &mut NodeConnection,
     oid: u32,
     wanted: &DistributeBy,
@@ -272,6 +286,13 @@ pub(super) async fn placement_of(
         DistributeBy::Hash(column) => {
             let key_type = check_key(home, oid, column).await?;
             Ok(PlacementKind::hash(column.clone(), key_type))
+        }
+        DistributeBy::Range { column, splits } => {
+            let key_type = check_range_key(home, oid, column).await?;
+            let splits = read_splits(home, column, key_type, splits).await?;
+            let map = map_of_ranges(&splits);
+            let bucketing = Bucketing::Range(splits.into());
+            Ok(PlacementKind::Hash { key: column.clone(), key_type, map, bucketing })
         }
     }
 }
@@ -406,73 +427,12 @@ async fn async_placement(
     Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), stage })
 }
 
-/// The type of a key by this column.
-///
-/// Errors: [`GatewayError::Refused`] for a column that cannot be one.
-pub async fn check_key(
-    home: &mut NodeConnection,
-    oid: u32,
-    column: &str,
-) -> Result<KeyType, GatewayError> {
-    let rows = home
-        .rows(&format!(
-            "SELECT c.relname, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
-    coalesce(l.collisdeterministic, true), a.attgenerated OPERATOR(pg_catalog.<>) ''
-FROM pg_catalog.pg_class c
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attname OPERATOR(pg_catalog.=) {}
-    AND a.attnum OPERATOR(pg_catalog.>) 0::pg_catalog.int2 AND NOT a.attisdropped
-LEFT JOIN pg_catalog.pg_collation l ON l.oid OPERATOR(pg_catalog.=) a.attcollation
-WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid",
-            quote_literal(column)
-        ))
-        .await?;
-    let answer = Answer { node: home.node(), what: "a distribution key", rows: &rows };
-    let table = answer.text(0, 0)?;
-    if answer.optional(0, 1).is_none() {
-        let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
-        return Err(Refusal::postgres("42703", message)
-            .with_hint("DISTRIBUTE BY HASH names one column of the table.")
-            .into());
-    }
-    let type_name = answer.text(0, 2)?;
-    let Some(key_type) = KeyType::from_oid(answer.number(0, 1)?) else {
-        return Err(Refusal::unsupported(
-            format!("cannot distribute \"{table}\" by column \"{column}\" of type {type_name}"),
-            "Rows are found again by a hash of their key, and values of this type do not hash \
-             alike on all nodes, or not in a way that the gateway can compute.",
-            format!("Types of a distribution key: {}.", key_type_names()),
-        )
-        .into());
-    };
-    if !answer.boolean(0, 3)? {
-        return Err(Refusal::unsupported(
-            format!("cannot distribute \"{table}\" by column \"{column}\""),
-            "Its collation is nondeterministic: values that are equal can have different hashes.",
-            "Distribute by another column, or give this one a deterministic collation.",
-        )
-        .into());
-    }
-    if answer.boolean(0, 4)? {
-        return Err(Refusal::unsupported(
-            format!("cannot distribute \"{table}\" by generated column \"{column}\""),
-            "Its value is known only after the row has reached a node.",
-            "Distribute by a column that the row brings with it.",
-        )
-        .into());
-    }
-    Ok(key_type)
-}
-
-fn key_type_names() -> String {
-    let names: Vec<_> = KeyType::ALL.iter().map(|t| format!("{t:?}").to_lowercase()).collect();
-    names.join(", ")
-}
-
-/// Reads kind, key's name, key's type and map from four columns.
+/// Reads kind, key's name, key's type and map from four columns. `bucketing`: the map's.
 pub(super) fn stored_placement(
     answer: &Answer<'_>,
     row: usize,
     column: usize,
+    bucketing: Bucketing,
 ) -> Result<PlacementKind, GatewayError> {
     Ok(match answer.optional(row, column) {
         None | Some("home") => PlacementKind::Home,
@@ -493,6 +453,7 @@ pub(super) fn stored_placement(
                 key: answer.text(row, column + 1)?.to_owned(),
                 key_type: key_type.ok_or_else(|| answer.unreadable())?,
                 map: MapId(answer.number(row, column + 3)?),
+                bucketing,
             }
         }
         Some(_) => return Err(answer.unreadable()),
@@ -500,12 +461,13 @@ pub(super) fn stored_placement(
 }
 
 /// The placement as the planner's catalog has it, with the key by name.
-pub fn placement_in_catalog(relation: &tutti_sql::catalog::Relation) -> PlacementKind {
+pub fn placement_in_catalog(relation: &Relation, maps: &Maps) -> PlacementKind {
     match &relation.placement {
         Placement::Hash { key, key_type, map } => PlacementKind::Hash {
             key: relation.columns[*key].name.clone(),
             key_type: *key_type,
             map: *map,
+            bucketing: maps.get(map).map(|map| map.bucketing.clone()).unwrap_or_default(),
         },
         Placement::RoundRobin => PlacementKind::RoundRobin,
         Placement::Replicated => PlacementKind::Replicated,

@@ -88,7 +88,7 @@ impl Redistribution {
             return Err(Refusal::postgres("42809", message).into());
         }
         let family = read_family(home, relation).await?;
-        let from = placement_in_catalog(relation);
+        let from = placement_in_catalog(relation, &catalog.maps);
         let to = placement_of(home, relation.oid, wanted).await?;
         let mut leaves = Vec::new();
         let mut forced = None;
@@ -317,7 +317,7 @@ async fn read_map(
     target: &PlacementKind,
 ) -> Result<String, GatewayError> {
     let PlacementKind::Hash { map, .. } = target else {
-        unreachable!("only hash placements have a map");
+        unreachable!("only placements by a key have a map");
     };
     let sql = format!(
         "SELECT pg_catalog.concat('[0:', pg_catalog.max(b.bucket), ']=',

@@ -9,9 +9,6 @@
 //! comes back knows its identity. It is changed only inside the global transaction of the DDL that
 //! it describes.
 
-use tutti_sql::catalog::{BucketMap, MapId, NodeId};
-use tutti_sql::hash::{BUCKET_COUNT, KeyType};
-
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
 pub const SCHEMA_VERSION: u32 = 34;
@@ -95,6 +92,8 @@ CREATE TABLE IF NOT EXISTS tutti.map (
     id integer PRIMARY KEY,
     key_family text NOT NULL
 );
+ALTER TABLE tutti.map ADD COLUMN IF NOT EXISTS splits text[];
+COMMENT ON COLUMN tutti.map.splits IS 'Where ranges of keys begin; bucket i is range i. NULL: a key''s bucket is by its hash.';
 COMMENT ON TABLE tutti.map IS 'Bucket maps. Tables with the same map are colocated: equal keys are on one node.';
 
 CREATE TABLE IF NOT EXISTS tutti.bucket (
@@ -103,7 +102,7 @@ CREATE TABLE IF NOT EXISTS tutti.bucket (
     node integer NOT NULL REFERENCES tutti.node,
     PRIMARY KEY (map, bucket)
 );
-COMMENT ON TABLE tutti.bucket IS 'Which node holds which of the 1024 slices of the hash space, per map.';
+COMMENT ON TABLE tutti.bucket IS 'Which node holds which of the 1024 slices of the hash space, or ranges of keys, per map.';
 
 CREATE TABLE IF NOT EXISTS tutti.placement (
     relation oid PRIMARY KEY,
@@ -208,19 +207,21 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.record_decision IS 'Records that the transaction of this identifier is committed, if the transaction that calls it commits.';
 
+DROP FUNCTION IF EXISTS tutti.register(text, text, text, text, integer, text, text);
 CREATE OR REPLACE FUNCTION tutti.register(named_schema text, named_table text, new_kind text,
-    new_key text, new_map integer, new_family text, seal text) RETURNS boolean
+    new_key text, new_map integer, new_family text, new_splits text, seal text) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     message text;
     found oid;
     found_owner oid;
+    map_splits text[] := CASE WHEN new_splits <> '' THEN new_splits::text[] END;
     acting name := CASE current_setting('role') WHEN 'none' THEN session_user
         ELSE current_setting('role') END;
 BEGIN
     SELECT 'placement ' || string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
         INTO message
-        FROM unnest(ARRAY[named_schema, named_table, new_kind, new_key, new_map::text, new_family])
+        FROM unnest(ARRAY[named_schema, named_table, new_kind, new_key, new_map::text, new_family, new_splits])
             WITH ORDINALITY AS u (part, position);
     IF tutti.is_sealed(message, seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can register a table';
@@ -238,9 +239,18 @@ BEGIN
     IF new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN
         -- Whoever comes second waits for the first and finds the same map: its content depends on
         -- the nodes only.
-        INSERT INTO tutti.map (id, key_family) VALUES (new_map, new_family) ON CONFLICT DO NOTHING;
+        INSERT INTO tutti.map (id, key_family, splits) VALUES (new_map, new_family, map_splits)
+            ON CONFLICT DO NOTHING;
+        IF NOT EXISTS (SELECT FROM tutti.map m WHERE m.id = new_map AND m.key_family = new_family
+            AND m.splits IS NOT DISTINCT FROM map_splits) THEN
+            -- The number of a map of ranges is a hash of where they begin.
+            RAISE program_limit_exceeded USING MESSAGE = 'other ranges have the same number as these',
+                HINT = 'Let one of the ranges begin at another value.';
+        END IF;
+        -- Ranges are given to the nodes in order; buckets that are no ranges are as those of a hash.
         INSERT INTO tutti.bucket (map, bucket, node)
-            SELECT new_map, b, nodes.ids[1 + b * cardinality(nodes.ids) / 1024]
+            SELECT new_map, b, nodes.ids[1 + b * cardinality(nodes.ids)
+                / CASE WHEN b <= cardinality(map_splits) THEN cardinality(map_splits) + 1 ELSE 1024 END]
             FROM generate_series(0, 1023) AS b,
                 (SELECT array_agg(id ORDER BY id) AS ids FROM tutti.node) AS nodes
             WHERE NOT EXISTS (SELECT FROM tutti.bucket WHERE map = new_map)
@@ -412,53 +422,9 @@ UPDATE tutti.secret SET shape = 34;
 "
 );
 
-/// The bucket map that tables with keys of this type get: each type family has its own,
-/// whose id is the same on all clusters, so that two sessions that need it first agree on it.
-pub fn map_of(key_type: KeyType) -> MapId {
-    // Ids are stored: append only.
-    const FAMILIES: [&str; 13] = [
-        "integer",
-        "text",
-        "uuid",
-        "numeric",
-        "float",
-        "boolean",
-        "oid",
-        "character",
-        "bytea",
-        "date",
-        "time",
-        "timestamp",
-        "timestamptz",
-    ];
-    let position = FAMILIES.iter().position(|family| *family == key_type.family());
-    let position = position.expect("every family of KeyType is in the list, a test checks it");
-    MapId(u32::try_from(position).expect("a short list") + 1)
-}
-
-/// Buckets distributed over the nodes in equal, contiguous ranges.
-pub fn even_map(nodes: &[NodeId]) -> BucketMap {
-    let node_of =
-        |bucket: u16| nodes[usize::from(bucket) * nodes.len() / usize::from(BUCKET_COUNT)];
-    BucketMap((0..BUCKET_COUNT).map(node_of).collect())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
     use super::*;
-
-    #[test]
-    fn each_family_has_one_map_of_its_own() {
-        let mut family_of_map = BTreeMap::new();
-        for key_type in KeyType::ALL {
-            let family = family_of_map.entry(map_of(key_type)).or_insert(key_type.family());
-            assert_eq!(*family, key_type.family());
-        }
-        let families: BTreeSet<_> = KeyType::ALL.into_iter().map(KeyType::family).collect();
-        assert_eq!(family_of_map.len(), families.len());
-    }
 
     #[test]
     fn the_schema_says_its_own_version() {
@@ -477,20 +443,8 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (33, "4a7f0da1f159768c".to_owned()),
+            (34, "6083ad4c475cfab0".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
-    }
-
-    #[test]
-    fn buckets_are_dealt_out_evenly() {
-        for count in 1..=7_u16 {
-            let nodes: Vec<_> = (1..=count).map(NodeId).collect();
-            let map = even_map(&nodes);
-            for node in &nodes {
-                let share = map.0.iter().filter(|owner| *owner == node).count();
-                assert!(share.abs_diff(1024 / usize::from(count)) <= 1, "{share} of 1024");
-            }
-        }
     }
 }

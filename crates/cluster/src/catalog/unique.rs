@@ -16,7 +16,7 @@ use super::placement::sealed_message;
 
 /// Computes the bucket of a value; the value stands for `{}`.
 fn bucket_sql(key_type: KeyType) -> String {
-    key_type.sql_bucket("{}")
+    key_type.sql_hash_bucket("{}")
 }
 
 /// SQL that makes what keeps the index unique on one node, and its parameters. Requires: the connection knows its moment.

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use tutti_link::connection::{NodeConnection, Rows};
 use tutti_sql::catalog::Stage;
-use tutti_sql::hash::KeyType;
+use tutti_sql::hash::{Bucketing, KeyType};
 use tutti_sql::refusal::Refusal;
 
 use super::changes::RowsByKind;
@@ -72,7 +72,8 @@ fn read_tables(answer: &Answer<'_>) -> Result<Tables, GatewayError> {
         if is_hash {
             check_key(answer, row, &name)?;
         }
-        let placement = stored_placement(answer, row, 3)?;
+        // The rules compare maps by their ids: equal ones have equal ranges.
+        let placement = stored_placement(answer, row, 3, Bucketing::default())?;
         tables.insert(answer.number(row, 0)?, Table { name, placement });
     }
     Ok(tables)
@@ -104,6 +105,14 @@ fn check_key(answer: &Answer<'_>, row: usize, table: &str) -> Result<(), Gateway
                 "First run SELECT tutti_replicate('{table}'), change the type, then run SELECT \
                  tutti_distribute('{table}', '{key}')."
             ),
+        )
+        .into());
+    }
+    if answer.text(row, 11)? == "ranges" {
+        return Err(Refusal::unsupported(
+            format!("distribution key \"{key}\" of table \"{table}\" needs the collation \"C\""),
+            "The table is distributed by ranges of it, and another collation may order texts otherwise than by their bytes.",
+            format!("Keep the collation, or distribute the table first: ALTER TABLE {table} DISTRIBUTE BY HASH ({key})."),
         )
         .into());
     }
@@ -370,10 +379,9 @@ fn check_materialized(answer: &Answer<'_>) -> Result<(), GatewayError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::schema::map_of;
 
     fn hash(key: &str, key_type: KeyType) -> PlacementKind {
-        PlacementKind::Hash { key: key.to_owned(), key_type, map: map_of(key_type) }
+        PlacementKind::hash(key.to_owned(), key_type)
     }
 
     #[test]

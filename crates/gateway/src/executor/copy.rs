@@ -328,15 +328,17 @@ impl Executor<'_> {
             // The row lacks the field or asks for its default: the node that gets it says so.
             Err(_) => return Ok(NodeId::HOME),
         };
+        let Some(of) = self.tx.catalog.maps.get(map) else { return Ok(NodeId::HOME) };
+        let bucketing = &of.bucketing;
         let hashed = match (&value, &copy.format) {
             (Some(value), CopyFormat::Binary) => {
-                key_type.bucket_of_stored_binary(value, *key_type, modifier)
+                bucketing.bucket_of_stored_binary(*key_type, value, *key_type, modifier)
             }
             (Some(value), _) => match std::str::from_utf8(value) {
-                Ok(text) => bucket_of_value(*key_type, modifier, Some(text)),
+                Ok(text) => bucket_of_value(bucketing, *key_type, modifier, Some(text)),
                 Err(_) => return Ok(NodeId::HOME),
             },
-            (None, _) => bucket_of_value(*key_type, modifier, None),
+            (None, _) => bucket_of_value(bucketing, *key_type, modifier, None),
         };
         let bucket = match hashed {
             Ok(bucket) => bucket,

@@ -25,6 +25,9 @@ use crate::transaction::{Level, Mode};
 fn words(relation: &Relation, by: &DistributeBy) -> String {
     match by {
         DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
+        DistributeBy::Range { column, .. } => {
+            format!("{} is distributed by ranges of {column}", relation.name)
+        }
         DistributeBy::RoundRobin => format!("{} is distributed round robin", relation.name),
         DistributeBy::Replicated => format!("{} is replicated", relation.name),
         DistributeBy::ReplicatedAsync | DistributeBy::Carried | DistributeBy::Ending => {

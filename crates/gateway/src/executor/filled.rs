@@ -44,7 +44,7 @@ pub(super) fn fill_template_with(
 pub(super) fn of_node(template: &Template, node: NodeId, catalog: &Catalog) -> Template {
     let own = |piece: &Piece| match piece {
         Piece::Buckets(map) => {
-            let nodes = catalog.maps.get(map).map(|map| map.0.as_slice()).unwrap_or_default();
+            let nodes = catalog.maps.get(map).map(|map| map.nodes.as_slice()).unwrap_or_default();
             let own = nodes.iter().enumerate().filter(|(_, of)| **of == node);
             let own: Vec<_> = own.map(|(bucket, _)| bucket.to_string()).collect();
             Piece::Sql(format!("'{{{}}}'", own.join(",")))

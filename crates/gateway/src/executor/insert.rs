@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
-use tutti_sql::hash::{Bucket, KeyType};
+use tutti_sql::hash::{Bucket, Bucketing, KeyType};
 use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Pin, Template, ValuesRow};
 use tutti_wire::frame::{frame_len, take_frame};
 
@@ -268,14 +268,15 @@ impl Executor<'_> {
             });
         };
         let of = &relation.columns[*column];
-        let bucket = match bucket_of_value(*key_type, of.type_modifier, key) {
+        let bucketing = self.bucketing(*map)?;
+        let bucket = match bucket_of_value(&bucketing, *key_type, of.type_modifier, key) {
             Ok(bucket) => bucket,
             // Spelled in a way that only the server can read (such as a date in another DateStyle).
             Err(_) => {
                 let type_name = &of.declared_type;
                 let literal = quote_literal(key.unwrap_or_default());
                 let value = format!("({literal}::{type_name})");
-                self.ask_for_bucket(*key_type, &value, &Call::Simple).await?
+                self.ask_for_bucket(&bucketing, *key_type, &value, &Call::Simple).await?
             }
         };
         self.node_of(*map, bucket)
@@ -292,7 +293,8 @@ impl Executor<'_> {
             (KeyValue::Parameter(index), Placement::Hash { key, key_type, .. }) => {
                 let type_name = &relation.columns[*key].declared_type;
                 let value = format!("(${}::{type_name})", index + 1);
-                self.ask_for_bucket(*key_type, &value, call).await?
+                let bucketing = self.bucketing(pin.map)?;
+                self.ask_for_bucket(&bucketing, *key_type, &value, call).await?
             }
             (KeyValue::Parameter(_), _) => return Ok(self.deal_round_robin()),
             (KeyValue::Literal(_), _) => {
@@ -305,11 +307,12 @@ impl Executor<'_> {
 
     async fn ask_for_bucket(
         &mut self,
+        bucketing: &Bucketing,
         key_type: KeyType,
         value: &str,
         call: &Call,
     ) -> Result<Bucket, Failure> {
-        let sql = format!("SELECT {}", key_type.sql_bucket(value));
+        let sql = format!("SELECT {}", bucketing.sql_bucket(key_type, value));
         let rows = self.internal_rows(NodeId::HOME, Access::Read, &sql, call).await?;
         let bucket = rows
             .first()
@@ -320,8 +323,13 @@ impl Executor<'_> {
     }
 
     fn node_of(&self, map: MapId, bucket: Bucket) -> Result<NodeId, Failure> {
-        node_of_bucket(&self.tx.catalog, map, bucket)
-            .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
+        node_of_bucket(&self.tx.catalog, map, bucket).ok_or_else(|| missing(map))
+    }
+
+    /// How the map's buckets follow from keys.
+    fn bucketing(&self, map: MapId) -> Result<Bucketing, Failure> {
+        let map_of = self.tx.catalog.maps.get(&map).ok_or_else(|| missing(map))?;
+        Ok(map_of.bucketing.clone())
     }
 
     /// The next node for a row that may be on any.
@@ -330,6 +338,10 @@ impl Executor<'_> {
         let index = usize::try_from(self.tx.registry.deal_row()).unwrap_or(0) % nodes.len();
         nodes[index]
     }
+}
+
+fn missing(map: MapId) -> Failure {
+    Failure::error("XX000", format!("bucket map {} is missing", map.0))
 }
 
 pub(super) fn not_utf8(_: std::str::Utf8Error) -> Failure {

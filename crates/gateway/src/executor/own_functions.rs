@@ -7,7 +7,7 @@
 
 use tutti_cluster::audit;
 use tutti_cluster::recovery::{self, InDoubt, Recoverer};
-use tutti_sql::catalog::{NodeId, Placement, RelationKind};
+use tutti_sql::catalog::{BucketMap, NodeId, Placement, RelationKind};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, RequestCall, Shown, TuttiCall};
 use tutti_wire::backend::ColumnDescription;
@@ -171,7 +171,12 @@ impl Executor<'_> {
             .filter(|relation| relation.kind == RelationKind::Table)
             .map(|relation| {
                 let (placement, key) = match &relation.placement {
-                    Placement::Hash { key, .. } => ("hash", Some(&relation.columns[*key].name)),
+                    Placement::Hash { key, map, .. } => {
+                        let is_range = |map: &BucketMap| map.bucketing.splits().is_some();
+                        let is_range = self.tx.catalog.maps.get(map).is_some_and(is_range);
+                        let word = if is_range { "range" } else { "hash" };
+                        (word, Some(&relation.columns[*key].name))
+                    }
                     Placement::RoundRobin => ("round robin", None),
                     Placement::Replicated => ("replicated", None),
                     Placement::Async { key, stage, .. } => {

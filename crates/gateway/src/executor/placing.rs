@@ -7,12 +7,11 @@
 use std::sync::Arc;
 
 use tutti_cluster::catalog::colocation::{self, Misfit, Tie};
-use tutti_cluster::catalog::placement::{PlacementKind, check_key, placement_in_catalog};
-use tutti_cluster::catalog::schema::map_of;
+use tutti_cluster::catalog::placement::{PlacementKind, placement_in_catalog, placement_of};
 use tutti_sql::catalog::{NodeId, Placement, Relation, quote_identifier, quote_literal};
 use tutti_sql::plan::{Access, Placing};
 use tutti_sql::refusal::Refusal;
-use tutti_sql::statement::DistributeBy;
+use tutti_sql::statement::{DistributeBy, SplitValue};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::distribute::Step;
@@ -49,7 +48,7 @@ impl Executor<'_> {
             let Some((foreign_key, to)) = &going.because else { continue };
             let name = &going.relation.name;
             let message = match &going.by {
-                DistributeBy::Hash(column) => {
+                DistributeBy::Hash(column) | DistributeBy::Range { column, .. } => {
                     format!("distribution cascades to table \"{name}\", by its column \"{column}\"")
                 }
                 _ => format!("distribution cascades to table \"{name}\""),
@@ -93,43 +92,48 @@ impl Executor<'_> {
         while next < all.len() {
             let (oid, by) = (all[next].relation.oid, all[next].by.clone());
             next += 1;
-            let key = match &by {
-                DistributeBy::Hash(column) => column.as_str(),
-                DistributeBy::Home => "",
+            let key = match (&by, by.key()) {
+                (_, Some(column)) => column,
+                (DistributeBy::Home, _) => "",
                 _ => return Ok(all),
             };
             let home = self.tx.link(NodeId::HOME).await?.connection();
             for tie in colocation::ties_to(home, oid, key).await? {
                 let Some(from) = self.relation_of(tie.from) else { continue };
-                let by = match key {
+                let its = match key {
                     "" if from.placement == Placement::Home => continue,
                     "" => DistributeBy::Home,
-                    key => {
+                    _ => {
                         let home = self.tx.link(NodeId::HOME).await?.connection();
-                        let map = map_of(check_key(home, oid, key).await?);
+                        let PlacementKind::Hash { map, bucketing, .. } =
+                            placement_of(home, oid, &by).await?
+                        else {
+                            continue;
+                        };
                         let column = match by_which_column(&tie, &all) {
                             Ok(column) => column,
                             Err(problem) => return Err(colocation::refusal(&tie, &problem).into()),
                         };
                         let name = tie.from_name.as_str();
                         let problem =
-                            colocation::misfit(home, tie.from, name, &column, map).await?;
+                            colocation::misfit(home, tie.from, name, &column, map, &bucketing)
+                                .await?;
                         if let Some(problem) = problem {
                             return Err(colocation::refusal(&tie, &problem).into());
                         }
-                        match placement_in_catalog(&from) {
+                        match placement_in_catalog(&from, &self.tx.catalog.maps) {
                             PlacementKind::Hash { key, map: its, .. }
                                 if key == column && its == map =>
                             {
                                 continue;
                             }
-                            _ => DistributeBy::Hash(column),
+                            _ => by.by(column),
                         }
                     }
                 };
                 if !all.iter().any(|going| going.relation.oid == from.oid) {
                     let because = Some((tie.name, tie.to_name));
-                    all.push(Going { relation: from, by, because });
+                    all.push(Going { relation: from, by: its, because });
                 }
             }
         }
@@ -162,8 +166,8 @@ fn by_which_column(tie: &Tie, all: &[Going]) -> Result<String, Misfit> {
         });
     }
     let decided = all.iter().find(|going| going.relation.oid == tie.from);
-    match decided.map(|going| &going.by) {
-        Some(DistributeBy::Hash(other)) if other != column => Err(Misfit {
+    match decided.and_then(|going| going.by.key()) {
+        Some(other) if other != column => Err(Misfit {
             why: format!(
                 "Table \"{}\" would have to be distributed by \"{column}\", and is to be by \"{other}\".",
                 tie.from_name
@@ -174,13 +178,31 @@ fn by_which_column(tie: &Tie, all: &[Going]) -> Result<String, Misfit> {
     }
 }
 
+/// What stands behind DISTRIBUTE BY, of a placement that takes others along.
+fn clause(by: &DistributeBy) -> String {
+    match by {
+        DistributeBy::Hash(column) => format!("HASH ({})", quote_identifier(column)),
+        DistributeBy::Range { column, splits } => {
+            let values = splits.iter().map(|value| match value {
+                SplitValue::Number(number) => number.clone(),
+                SplitValue::Text(text) => quote_literal(text),
+            });
+            let values: Vec<_> = values.collect();
+            let column = quote_identifier(column);
+            format!("RANGE ({column}) SPLIT AT VALUES ({})", values.join(", "))
+        }
+        _ => "HOME".to_owned(),
+    }
+}
+
 /// What is said where tables would have to go along that the statement does not take along.
 fn needs_cascade(going: &[Going], first: &Going) -> Refusal {
     let named = &going[0];
     let (foreign_key, to) = first.because.clone().unwrap_or_default();
     let name = named.relation.sql_name();
     let (clause, call) = match &named.by {
-        DistributeBy::Hash(column) => {
+        DistributeBy::Range { .. } => (clause(&named.by), String::new()),
+        DistributeBy::Hash(_) => {
             let tables = going.iter().filter_map(|it| match &it.by {
                 DistributeBy::Hash(column) => {
                     Some([quote_literal(&it.relation.sql_name()), quote_literal(column)])
@@ -188,13 +210,12 @@ fn needs_cascade(going: &[Going], first: &Going) -> Refusal {
                 _ => None,
             });
             let arguments: Vec<_> = tables.flatten().collect();
-            let clause = format!("HASH ({})", quote_identifier(column));
-            (clause, format!("tutti_distribute({})", arguments.join(", ")))
+            (clause(&named.by), format!("tutti_distribute({})", arguments.join(", ")))
         }
         _ => {
             let arguments: Vec<_> =
                 going.iter().map(|it| quote_literal(&it.relation.sql_name())).collect();
-            ("HOME".to_owned(), format!("tutti_home({})", arguments.join(", ")))
+            (clause(&named.by), format!("tutti_home({})", arguments.join(", ")))
         }
     };
     Refusal::unsupported(
@@ -204,7 +225,8 @@ fn needs_cascade(going: &[Going], first: &Going) -> Refusal {
         ),
         format!("A row and the row of \"{to}\" that it refers to can be on different nodes."),
         format!(
-            "Take along the tables that refer to it: ALTER TABLE {name} DISTRIBUTE BY {clause} CASCADE, or SELECT {call}."
+            "Take along the tables that refer to it: ALTER TABLE {name} DISTRIBUTE BY {clause} CASCADE{}.",
+            if call.is_empty() { call } else { format!(", or SELECT {call}") }
         ),
     )
 }

@@ -5,7 +5,7 @@
 //! Never: guesses: for a value that cannot be hashed here, it names no node.
 
 use tutti_sql::catalog::{Catalog, MapId, NodeId};
-use tutti_sql::hash::{Bucket, CannotHash, KeyType};
+use tutti_sql::hash::{Bucket, Bucketing, CannotHash, KeyType};
 use tutti_sql::plan::{KeyValue, NodeChoice, Pin};
 use tutti_sql::planner::OneNode;
 
@@ -54,13 +54,16 @@ pub(crate) fn node_of_pin<'a>(
     pin: &Pin,
     bound: impl Fn(usize) -> Option<BoundParameter<'a>>,
 ) -> Option<NodeId> {
+    let map = catalog.maps.get(&pin.map)?;
     let bucket = match &pin.value {
         KeyValue::Bucket(bucket) => *bucket,
-        KeyValue::Parameter(index) => bucket_of_bound(pin, bound(usize::from(*index))?)?,
+        KeyValue::Parameter(index) => {
+            bucket_of_bound(&map.bucketing, pin, bound(usize::from(*index))?)?
+        }
         // Only in plans of shapes, which are not executed themselves.
         KeyValue::Literal(_) => return None,
     };
-    node_of_bucket(catalog, pin.map, bucket)
+    Some(map.node(bucket))
 }
 
 /// The node that holds a bucket of a map.
@@ -80,7 +83,7 @@ pub(crate) fn parameter(call: &Call, index: usize) -> Option<BoundParameter<'_>>
 }
 
 /// The bucket of a bound value; `None` if it cannot be determined here.
-fn bucket_of_bound(pin: &Pin, bound: BoundParameter<'_>) -> Option<Bucket> {
+fn bucket_of_bound(bucketing: &Bucketing, pin: &Pin, bound: BoundParameter<'_>) -> Option<Bucket> {
     let BoundParameter { type_oid, format, value } = bound;
     let key_type = pin.key_type;
     let Some(value) = value else { return Some(Bucket::OF_NULL) };
@@ -90,13 +93,20 @@ fn bucket_of_bound(pin: &Pin, bound: BoundParameter<'_>) -> Option<Bucket> {
         oid => KeyType::from_oid(oid).filter(|given| given.family() == key_type.family())?,
     };
     let hashed = match (format == 1, pin.stored) {
-        (true, None) => given.bucket_of_binary(value),
-        (false, None) => given.bucket_of_text(std::str::from_utf8(value).ok()?),
+        (true, None) if pin.ends => bucketing.bucket_before_binary(given, value),
+        (true, None) => bucketing.bucket_of_binary(given, value),
+        (false, None) if pin.ends => {
+            bucketing.bucket_before_text(given, std::str::from_utf8(value).ok()?)
+        }
+        (false, None) => bucketing.bucket_of_text(given, std::str::from_utf8(value).ok()?),
         // The value is converted to the column's type, such as a text stored in a varchar(3)
         // column.
-        (true, Some(modifier)) => given.bucket_of_stored_binary(value, key_type, modifier),
+        (true, Some(modifier)) => {
+            bucketing.bucket_of_stored_binary(given, value, key_type, modifier)
+        }
         (false, Some(modifier)) => {
-            given.bucket_of_stored_text(std::str::from_utf8(value).ok()?, key_type, modifier)
+            let text = std::str::from_utf8(value).ok()?;
+            bucketing.bucket_of_stored_text(given, text, key_type, modifier)
         }
     };
     hashed.ok()
@@ -105,10 +115,11 @@ fn bucket_of_bound(pin: &Pin, bound: BoundParameter<'_>) -> Option<Bucket> {
 /// The bucket of a key in text form that is about to be stored in a column with this modifier; NULL
 /// has bucket 0.
 pub(crate) fn bucket_of_value(
+    bucketing: &Bucketing,
     key_type: KeyType,
     modifier: i32,
     value: Option<&str>,
 ) -> Result<Bucket, CannotHash> {
-    let bucket = |value| key_type.bucket_of_stored_text(value, key_type, modifier);
+    let bucket = |value| bucketing.bucket_of_stored_text(key_type, value, key_type, modifier);
     value.map_or(Ok(Bucket::OF_NULL), bucket)
 }

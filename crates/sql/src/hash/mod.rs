@@ -1,21 +1,22 @@
 //! Where a row belongs: the bucket of its distribution key.
 //!
 //! Owns: PostgreSQL's extended hash functions with seed 0, for the types a distribution key can
-//! have, and reading a key from the forms clients send. Never: guesses. A wrong bucket loses rows,
+//! have, ranges of keys, and reading a key from the forms clients send. Never: guesses. A wrong bucket loses rows,
 //! so a value that is not certainly read as the server reads it is an error ([`CannotHash`]), and
-//! the caller lets a node compute [`KeyType::sql_bucket`] instead.
+//! the caller lets a node compute [`Bucketing::sql_bucket`] instead.
 //!
 //! Holds for databases in encoding UTF8. A text key's column must have a deterministic collation
 //! (equal means equal bytes); the catalog ensures that. Enums are no key types: their hash is that
 //! of an oid, which differs between nodes; neither are domains, arrays and other composed types.
 //!
-//! Start reading at [`KeyType::bucket_of_text`]. Sources: PostgreSQL `src/common/hashfn.c`,
+//! Start reading at [`Bucketing`]. Sources: PostgreSQL `src/common/hashfn.c`,
 //! `src/backend/access/hash/hashfunc.c`, and the types' files in `src/backend/utils/adt`.
 
 mod datetime;
 mod error;
 mod lookup3;
 mod numeric;
+mod ranges;
 mod scalar;
 
 use std::borrow::Cow;
@@ -23,6 +24,7 @@ use std::borrow::Cow;
 pub use self::error::CannotHash;
 use self::lookup3::{hash_bytes, hash_word};
 use self::numeric::Numeric;
+pub use self::ranges::{Bucketing, Splits, WrongSplits};
 
 /// How many slices the hash space has. Fixed for the life of every cluster.
 pub const BUCKET_COUNT: u16 = 1024;
@@ -158,56 +160,12 @@ impl KeyType {
         }
     }
 
-    /// The bucket of a value that is compared with a key, from its text form.
-    ///
-    /// `text` is what a client may send for a parameter of this type in text format, or write
-    /// between quotes as `'…'::type`, decoded to UTF-8. For a value that is *stored* into a column
-    /// use [`Self::bucket_of_stored_text`]: storing may change it.
-    ///
-    /// Errors: see [`CannotHash`]; both mean that a node must be asked.
-    pub fn bucket_of_text(self, text: &str) -> Result<Bucket, CannotHash> {
-        Ok(self.key_of_text(text)?.bucket())
-    }
-
-    /// The bucket of a value that is compared with a key, from the type's binary send format.
-    ///
-    /// Errors: as [`Self::bucket_of_text`].
-    pub fn bucket_of_binary(self, bytes: &[u8]) -> Result<Bucket, CannotHash> {
-        Ok(self.key_of_binary(bytes)?.bucket())
-    }
-
-    /// The bucket of a row whose key column of type `column`, with type modifier `typmod`, is given this text
-    /// of type `self`, of the same family, by INSERT, UPDATE or COPY.
-    ///
-    /// `typmod` is the column's `atttypmod`, -1 for none. Storing into `varchar(3)` may cut
-    /// trailing spaces, into `name` what is too long, into `numeric(8,2)` rounds, into `timestamp(0)` and
-    /// `float4` too.
-    ///
-    /// Errors: as [`Self::bucket_of_text`]; `NotCanonical` also where storing would change the key.
-    pub fn bucket_of_stored_text(
-        self,
-        text: &str,
-        column: Self,
-        typmod: i32,
-    ) -> Result<Bucket, CannotHash> {
-        stored(&self.key_of_text(text)?, column, typmod)
-    }
-
-    /// As [`Self::bucket_of_stored_text`], from the type's binary send format.
-    pub fn bucket_of_stored_binary(
-        self,
-        bytes: &[u8],
-        column: Self,
-        typmod: i32,
-    ) -> Result<Bucket, CannotHash> {
-        stored(&self.key_of_binary(bytes)?, column, typmod)
-    }
-
-    /// An SQL expression of type bigint that computes the bucket on a node; never NULL.
+    /// An SQL expression of type bigint that computes the bucket by hash on a node; never NULL. Of a table's key use
+    /// [`Bucketing::sql_bucket`]: its map may be one of ranges.
     ///
     /// `column` is a quoted column or another expression of exactly this type, or of a domain over
     /// it. Everything in the result is qualified, so that no search_path changes its meaning.
-    pub fn sql_bucket(self, column: &str) -> String {
+    pub fn sql_hash_bucket(self, column: &str) -> String {
         let (function, suffix) = match self {
             Self::Int2 => ("hashint2extended", ""),
             Self::Int4 => ("hashint4extended", ""),
@@ -329,8 +287,9 @@ impl KeyType {
     }
 }
 
-fn stored(key: &Key<'_>, column: KeyType, typmod: i32) -> Result<Bucket, CannotHash> {
-    if column.keeps(key, typmod) { Ok(key.bucket()) } else { Err(CannotHash::NotCanonical) }
+/// That a column keeps the key as it is.
+fn stored(key: &Key<'_>, column: KeyType, typmod: i32) -> Result<(), CannotHash> {
+    if column.keeps(key, typmod) { Ok(()) } else { Err(CannotHash::NotCanonical) }
 }
 
 impl Key<'_> {
@@ -400,7 +359,11 @@ mod tests {
         ];
         for (key_type, text, hash) in on_server {
             let expected = Bucket::of_hash(hash as u64);
-            assert_eq!(key_type.bucket_of_text(text), Ok(expected), "{key_type:?} {text:?}");
+            assert_eq!(
+                Bucketing::Hash.bucket_of_text(key_type, text),
+                Ok(expected),
+                "{key_type:?} {text:?}"
+            );
         }
     }
 
@@ -426,19 +389,22 @@ mod tests {
             (KeyType::Timestamptz, 0, "infinity", "2020-01-31 10:00:00.5+00"),
         ];
         for (key_type, typmod, kept, changed) in cases {
-            let compared = key_type.bucket_of_text(kept);
+            let compared = Bucketing::Hash.bucket_of_text(key_type, kept);
             assert!(compared.is_ok(), "{key_type:?}");
             assert_eq!(
-                key_type.bucket_of_stored_text(kept, key_type, typmod),
+                Bucketing::Hash.bucket_of_stored_text(key_type, kept, key_type, typmod),
                 compared,
                 "{key_type:?}"
             );
             assert_eq!(
-                key_type.bucket_of_stored_text(changed, key_type, typmod),
+                Bucketing::Hash.bucket_of_stored_text(key_type, changed, key_type, typmod),
                 Err(CannotHash::NotCanonical),
                 "{key_type:?}"
             );
-            assert!(key_type.bucket_of_stored_text(changed, key_type, -1).is_ok(), "{key_type:?}");
+            assert!(
+                Bucketing::Hash.bucket_of_stored_text(key_type, changed, key_type, -1).is_ok(),
+                "{key_type:?}"
+            );
         }
     }
 
@@ -455,14 +421,19 @@ mod tests {
         ];
         for (given, column, typmod, kept, changed) in cases {
             let case = format!("{given:?} in {column:?}");
-            let kept_bucket = column.bucket_of_text(kept);
+            let kept_bucket = Bucketing::Hash.bucket_of_text(column, kept);
             assert!(kept_bucket.is_ok(), "{case}");
-            assert_eq!(given.bucket_of_stored_text(kept, column, typmod), kept_bucket, "{case}");
-            let changed = given.bucket_of_stored_text(changed, column, typmod);
+            assert_eq!(
+                Bucketing::Hash.bucket_of_stored_text(given, kept, column, typmod),
+                kept_bucket,
+                "{case}"
+            );
+            let changed = Bucketing::Hash.bucket_of_stored_text(given, changed, column, typmod);
             assert_eq!(changed, Err(CannotHash::NotCanonical), "{case}");
         }
-        let nan = KeyType::Float8.bucket_of_stored_text("nan", KeyType::Float4, -1);
-        assert_eq!(nan, KeyType::Float4.bucket_of_text("nan"));
+        let nan =
+            Bucketing::Hash.bucket_of_stored_text(KeyType::Float8, "nan", KeyType::Float4, -1);
+        assert_eq!(nan, Bucketing::Hash.bucket_of_text(KeyType::Float4, "nan"));
     }
 
     #[test]
@@ -477,14 +448,17 @@ mod tests {
             (KeyType::Time, &[0xff; 8]),
         ];
         for (key_type, bytes) in cases {
-            assert_eq!(key_type.bucket_of_binary(bytes), Err(CannotHash::Malformed));
+            assert_eq!(
+                Bucketing::Hash.bucket_of_binary(key_type, bytes),
+                Err(CannotHash::Malformed)
+            );
         }
     }
 
     #[test]
     fn sql_is_qualified() {
         assert_eq!(
-            KeyType::Text.sql_bucket("\"k\""),
+            KeyType::Text.sql_hash_bucket("\"k\""),
             "COALESCE(pg_catalog.hashtextextended((\"k\") COLLATE pg_catalog.\"C\", 0) \
              OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8)"
         );
@@ -497,7 +471,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(key_type in any_key_type(), text in ".{0,40}", typmod in -1..40_i32) {
-            let _ = key_type.bucket_of_stored_text(&text, key_type, typmod);
+            let _ = Bucketing::Hash.bucket_of_stored_text(key_type, &text, key_type, typmod);
         }
 
         #[test]
@@ -506,7 +480,7 @@ mod tests {
             text in "[-+0-9eExX.:_ Tnaif{}\\\\]{0,30}",
             typmod in any::<i32>(),
         ) {
-            let _ = key_type.bucket_of_stored_text(&text, key_type, typmod);
+            let _ = Bucketing::Hash.bucket_of_stored_text(key_type, &text, key_type, typmod);
         }
 
         #[test]
@@ -515,27 +489,27 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..24),
             typmod in any::<i32>(),
         ) {
-            let _ = key_type.bucket_of_stored_binary(&bytes, key_type, typmod);
+            let _ = Bucketing::Hash.bucket_of_stored_binary(key_type, &bytes, key_type, typmod);
         }
 
         #[test]
         fn text_and_binary_agree(number in any::<i64>()) {
             let text = number.to_string();
             prop_assert_eq!(
-                KeyType::Int8.bucket_of_text(&text),
-                KeyType::Int8.bucket_of_binary(&number.to_be_bytes())
+                Bucketing::Hash.bucket_of_text(KeyType::Int8, &text),
+                Bucketing::Hash.bucket_of_binary(KeyType::Int8, &number.to_be_bytes())
             );
         }
 
         #[test]
         fn a_family_hashes_equal_values_equally(number in any::<i16>()) {
             let text = number.to_string();
-            let bucket = KeyType::Int2.bucket_of_text(&text);
-            prop_assert_eq!(KeyType::Int4.bucket_of_text(&text), bucket);
-            prop_assert_eq!(KeyType::Int8.bucket_of_text(&text), bucket);
+            let bucket = Bucketing::Hash.bucket_of_text(KeyType::Int2, &text);
+            prop_assert_eq!(Bucketing::Hash.bucket_of_text(KeyType::Int4, &text), bucket);
+            prop_assert_eq!(Bucketing::Hash.bucket_of_text(KeyType::Int8, &text), bucket);
             prop_assert_eq!(
-                KeyType::Float4.bucket_of_text(&text),
-                KeyType::Float8.bucket_of_text(&text)
+                Bucketing::Hash.bucket_of_text(KeyType::Float4, &text),
+                Bucketing::Hash.bucket_of_text(KeyType::Float8, &text)
             );
         }
     }

@@ -42,6 +42,8 @@ pub struct Pin {
     /// The value will be stored in a column with this type modifier (-1: none), which may change
     /// it; `None`: it is compared with the key.
     pub stored: Option<i32>,
+    /// Keys are less than the value: it stands for the last bucket of such. Only of a map of ranges.
+    pub ends: bool,
 }
 
 /// Which single node.

@@ -87,9 +87,10 @@ pub(super) struct Analyser<'a> {
 
 impl<'a> Analyser<'a> {
     fn new(context: Context<'a>) -> Self {
+        let analysis = Analysis { maps: Some(&context.catalog.maps), ..Analysis::default() };
         Self {
             context,
-            analysis: Analysis::default(),
+            analysis,
             scopes: Vec::new(),
             ctes: Vec::new(),
             in_aggregate: false,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::function_use::FunctionUse;
 use super::syntax::string;
-use crate::catalog::{Column, MapId, Placement, Relation};
+use crate::catalog::{Column, MapId, Maps, Placement, Relation};
 use crate::shape::Hole;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeTableSample};
 
@@ -234,6 +234,20 @@ pub(super) enum Constraint<'a> {
     Equal { left: ColumnId, pins_left: bool, right: ColumnId, pins_right: bool },
     /// A column has one of these values; rows of its item that break it may be left out.
     OneOf { column: ColumnId, values: Vec<Value<'a>> },
+    /// A column has no value beyond this one; rows of its item that break it may be left out. Only where tables are
+    /// distributed by ranges.
+    Bound { column: ColumnId, value: Value<'a>, side: Side },
+}
+
+/// Where a column's values are, seen from a value.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Side {
+    /// Above it, or there.
+    From,
+    /// Below it, or there.
+    To,
+    /// Below it.
+    Below,
 }
 
 /// Of a use that is no reference.
@@ -284,6 +298,8 @@ pub(super) enum ModificationKind {
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a finding of its own")]
 pub(super) struct Analysis<'a> {
+    /// Of the catalog: how keys have their buckets. `None`: not known, so that none is.
+    pub(super) maps: Option<&'a Maps>,
     pub(super) items: Vec<Item<'a>>,
     pub(super) queries: Vec<Query<'a>>,
     pub(super) constraints: Vec<Constraint<'a>>,
@@ -319,6 +335,12 @@ pub(super) struct Analysis<'a> {
 }
 
 impl<'a> Analysis<'a> {
+    /// Whether some map is of ranges.
+    pub(super) fn has_ranges(&self) -> bool {
+        let mut maps = self.maps.into_iter().flat_map(|maps| maps.values());
+        maps.any(|map| map.bucketing.splits().is_some())
+    }
+
     /// The same statement when the rows of these tables have been brought.
     pub(super) fn with_brought(&self, brought: &[BroughtItem]) -> Self {
         let mut analysis = self.clone();

@@ -21,7 +21,7 @@ use super::filters::value;
 use super::gather::Order;
 use super::locality::{all_pins, home_reason, not_pinned, pinned_reason};
 use super::modifying_with::modifying;
-use super::pins::{Facts, pin};
+use super::pins::Facts;
 use super::syntax::{say_default, written};
 use super::unseen::refuse_unsafe_code;
 use super::views::analyse;
@@ -356,7 +356,7 @@ fn keeps_key(
     facts: &Facts<'_, '_>,
 ) -> bool {
     let pins = facts.pins_of(target);
-    match (pin(relation, assigned), pins.as_deref()) {
+    match (facts.pin(relation, assigned), pins.as_deref()) {
         // The same bucket is enough: the row stays where it is.
         (Some(assigned), Some([pinned])) => assigned == *pinned,
         _ => false,

@@ -133,6 +133,7 @@ fn choice(node: &NodeChoice) -> String {
 fn pin(pin: &Pin) -> String {
     match &pin.value {
         KeyValue::Bucket(bucket) => format!("bucket {}", bucket.0),
+        KeyValue::Parameter(index) if pin.ends => format!("the bucket below ${}", index + 1),
         KeyValue::Parameter(index) => format!("the bucket of ${}", index + 1),
         KeyValue::Literal(hole) => format!("the bucket of literal {}", hole.index + 1),
     }

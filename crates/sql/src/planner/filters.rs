@@ -12,7 +12,7 @@ use pg_query::protobuf::{
 };
 
 use super::analyse::Analyser;
-use super::analysis::{ColumnId, Constraint, ItemId, Value};
+use super::analysis::{ColumnId, Constraint, ItemId, Side, Value};
 use super::holes;
 use super::names::Meaning;
 use super::syntax::string;
@@ -86,6 +86,9 @@ impl<'a> Analyser<'a> {
     fn comparison(&mut self, comparison: &'a AExpr, pinnable: &Range<ItemId>) {
         let (Some(left), Some(right)) = (&comparison.lexpr, &comparison.rexpr) else { return };
         if !is_equals(&comparison.name) {
+            if self.analysis.has_ranges() {
+                self.bounds(comparison, left, right, pinnable);
+            }
             return;
         }
         match comparison.kind() {
@@ -101,6 +104,45 @@ impl<'a> Analyser<'a> {
                 }
             }
             _ => (),
+        }
+    }
+
+    /// `<` and its kin between a column and a value, and BETWEEN.
+    fn bounds(
+        &mut self,
+        comparison: &'a AExpr,
+        left: &'a Node,
+        right: &'a Node,
+        pinnable: &Range<ItemId>,
+    ) {
+        if comparison.kind() == AExprKind::AexprBetween {
+            if let Some(NodeEnum::List(list)) = &right.node
+                && let [low, high] = &list.items[..]
+            {
+                self.bound(left, low, Side::From, pinnable);
+                self.bound(left, high, Side::To, pinnable);
+            }
+            return;
+        }
+        if comparison.kind() != AExprKind::AexprOp {
+            return;
+        }
+        let (of_left, of_right) = match operator(&comparison.name) {
+            Some("<") => (Side::Below, Side::From),
+            Some("<=") => (Side::To, Side::From),
+            Some(">") => (Side::From, Side::Below),
+            Some(">=") => (Side::From, Side::To),
+            _ => return,
+        };
+        self.bound(left, right, of_left, pinnable);
+        self.bound(right, left, of_right, pinnable);
+    }
+
+    fn bound(&mut self, column: &'a Node, bound: &'a Node, side: Side, pinnable: &Range<ItemId>) {
+        if let (Some(column), Some(value)) = (self.column(column), value(bound))
+            && pinnable.contains(&column.item)
+        {
+            self.analysis.constraints.push(Constraint::Bound { column, value, side });
         }
     }
 
@@ -198,10 +240,15 @@ fn exists(node: &NodeEnum) -> Option<&SubLink> {
 
 /// The operator `=` as `pg_catalog` has it.
 pub(super) fn is_equals(name: &[Node]) -> bool {
+    operator(name) == Some("=")
+}
+
+/// The operator's name, unless it is said to be of another schema than `pg_catalog`.
+fn operator(name: &[Node]) -> Option<&str> {
     match name {
-        [operator] => string(operator) == Some("="),
-        [schema, operator] => string(schema) == Some("pg_catalog") && string(operator) == Some("="),
-        _ => false,
+        [operator] => string(operator),
+        [schema, operator] if string(schema) == Some("pg_catalog") => string(operator),
+        _ => None,
     }
 }
 

@@ -226,7 +226,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         is_spread: true,
         version: 1,
         nodes,
-        maps: BTreeMap::from([(MapId(1), BucketMap(map))]),
+        maps: BTreeMap::from([(MapId(1), BucketMap::by_hash(map))]),
         relations: HashMap::from([
             ("public".to_owned(), public),
             ("tutti".to_owned(), cluster_views),

@@ -525,7 +525,9 @@ fn route_of(entry: &Entry<'_, '_>, of: &Collecting<'_, '_>) -> Option<(String, M
         of.order.brought.iter().find(|brought| entry.table.items.contains(&brought.item))?;
     let Whereabouts::Hash { key, map } = brought.at else { return None };
     let column = entry.table.relation.columns.get(key)?;
-    Some((KeyType::from_oid(column.type_oid)?.sql_bucket(&entry.column(key)), map))
+    let key_type = KeyType::from_oid(column.type_oid)?;
+    let bucketing = &of.context.catalog.maps.get(&map)?.bucketing;
+    Some((bucketing.sql_bucket(key_type, &entry.column(key)), map))
 }
 
 /// For each mention of a table, that its columns have values that are among another's `rows`, an entry of FROM.

@@ -11,10 +11,10 @@
 use std::borrow::Cow;
 
 use super::analysis::{
-    Analysis, ColumnId, Constraint, ItemId, QueryId, Source, Value, Whereabouts,
+    Analysis, ColumnId, Constraint, ItemId, QueryId, Side, Source, Value, Whereabouts,
 };
-use crate::catalog::{Catalog, MapId, NodeId, Placement, Relation};
-use crate::hash::{Bucket, KeyType};
+use crate::catalog::{BucketMap, Catalog, MapId, Maps, NodeId, Placement, Relation};
+use crate::hash::{Bucket, Bucketing, KeyType};
 use crate::plan::{KeyValue, Pin};
 use crate::shape::{Hole, LiteralKind};
 
@@ -23,6 +23,8 @@ use crate::shape::{Hole, LiteralKind};
 pub(super) enum Fact {
     /// One of the values of the [`Constraint::OneOf`] with this index.
     OneOf(usize),
+    /// Not beyond the value of the [`Constraint::Bound`] with this index.
+    Bound(usize),
     /// Hashes to the node on which the statement runs, by this map.
     Local(MapId),
     /// One of the values that rows have which are there already.
@@ -34,24 +36,46 @@ pub(super) enum Fact {
 pub(super) struct Facts<'s, 'a> {
     analysis: &'s Analysis<'a>,
     known: Vec<(ColumnId, Fact)>,
+    /// Lower and upper bounds, where tables are distributed by ranges.
+    bounds: [Vec<(ColumnId, Fact)>; 2],
 }
 
 impl<'s, 'a> Facts<'s, 'a> {
     /// What follows from the values that the statement compares columns with.
     pub(super) fn from_values(analysis: &'s Analysis<'a>) -> Self {
-        let mut facts = Self { analysis, known: Vec::new() };
+        let mut facts = Self::none(analysis);
         for (index, constraint) in analysis.constraints.iter().enumerate() {
             if let Constraint::OneOf { column, .. } = constraint {
                 facts.learn(*column, Fact::OneOf(index));
             }
         }
         facts.propagate();
+        if analysis.has_ranges() {
+            facts.bounds = [true, false].map(|is_lower| Self::bounds_of(analysis, is_lower));
+        }
         facts
+    }
+
+    fn none(analysis: &'s Analysis<'a>) -> Self {
+        Self { analysis, known: Vec::new(), bounds: [Vec::new(), Vec::new()] }
+    }
+
+    fn bounds_of(analysis: &'s Analysis<'a>, is_lower: bool) -> Vec<(ColumnId, Fact)> {
+        let mut facts = Self::none(analysis);
+        for (index, constraint) in analysis.constraints.iter().enumerate() {
+            if let Constraint::Bound { column, side, .. } = constraint
+                && (*side == Side::From) == is_lower
+            {
+                facts.learn(*column, Fact::Bound(index));
+            }
+        }
+        facts.propagate();
+        facts.known
     }
 
     /// What follows when only the rows that one node has are taken of the tables `bases`.
     pub(super) fn from_bases(analysis: &'s Analysis<'a>, bases: &[ItemId]) -> Self {
-        let mut facts = Self { analysis, known: Vec::new() };
+        let mut facts = Self::none(analysis);
         for &item in bases {
             if let Some((_, Whereabouts::Hash { key, map })) = analysis.items[item].distributed() {
                 facts.learn(ColumnId { item, column: key }, Fact::Local(map));
@@ -66,7 +90,7 @@ impl<'s, 'a> Facts<'s, 'a> {
         analysis: &'s Analysis<'a>,
         columns: impl Iterator<Item = ColumnId>,
     ) -> Self {
-        let mut facts = Self { analysis, known: Vec::new() };
+        let mut facts = Self::none(analysis);
         for column in columns {
             facts.learn(column, Fact::Among);
         }
@@ -179,15 +203,54 @@ impl<'s, 'a> Facts<'s, 'a> {
     pub(super) fn pins_of(&self, item: ItemId) -> Option<Vec<Pin>> {
         let (relation, spread) = self.analysis.items[item].distributed()?;
         let Whereabouts::Hash { key, .. } = spread else { return None };
-        match self.of(ColumnId { item, column: key })? {
-            Fact::OneOf(index) => match &self.analysis.constraints[index] {
+        let key = ColumnId { item, column: key };
+        match self.of(key) {
+            Some(Fact::OneOf(index)) => match &self.analysis.constraints[index] {
                 Constraint::OneOf { values, .. } => {
-                    values.iter().map(|value| pin(relation, *value)).collect()
+                    let maps = self.analysis.maps?;
+                    values.iter().map(|value| pin(relation, *value, maps)).collect()
                 }
-                Constraint::Equal { .. } => None,
+                Constraint::Equal { .. } | Constraint::Bound { .. } => None,
             },
-            Fact::Local(_) | Fact::Among => None,
+            Some(Fact::Local(_) | Fact::Among | Fact::Bound(_)) => None,
+            None => self.ends_of(key, relation),
         }
+    }
+
+    /// Pins to the first and the last range in which keys of a table may be that matter: if one node has both, it has
+    /// those between, for ranges are given to the nodes in order. `None`: there are no ranges, or all may matter.
+    fn ends_of(&self, key: ColumnId, relation: &Relation) -> Option<Vec<Pin>> {
+        let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
+        let of = self.analysis.maps?.get(&map)?;
+        let last = of.bucketing.splits()?.range_count() - 1;
+        if !of.has_ranges_in_order() {
+            return None;
+        }
+        let bound = |known: &[(ColumnId, Fact)]| {
+            let (_, fact) = known.iter().find(|(column, _)| *column == key)?;
+            let Fact::Bound(index) = fact else { return None };
+            let Constraint::Bound { value, side, .. } = &self.analysis.constraints[*index] else {
+                return None;
+            };
+            end_pin(relation, *value, of, *side == Side::Below)
+        };
+        let [low, high] = [bound(&self.bounds[0]), bound(&self.bounds[1])];
+        if low.is_none() && high.is_none() {
+            return None;
+        }
+        let at = |bucket| Pin {
+            map,
+            key_type,
+            value: KeyValue::Bucket(Bucket(bucket)),
+            stored: None,
+            ends: false,
+        };
+        Some(vec![low.unwrap_or_else(|| at(0)), high.unwrap_or_else(|| at(last))])
+    }
+
+    /// The pin of a table's key to a value, as [`pin`].
+    pub(super) fn pin(&self, relation: &Relation, value: Value<'_>) -> Option<Pin> {
+        pin(relation, value, self.analysis.maps?)
     }
 
     /// Whether only rows matter whose column has one of the values of [`Self::from_columns`].
@@ -216,45 +279,88 @@ impl<'s, 'a> Facts<'s, 'a> {
 }
 
 /// The pin of a table's key to a value; `None` if the value's bucket cannot be known for certain.
-pub(super) fn pin(relation: &Relation, value: Value<'_>) -> Option<Pin> {
+pub(super) fn pin(relation: &Relation, value: Value<'_>, maps: &Maps) -> Option<Pin> {
     let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
-    let value = match value {
-        Value::Parameter(index) => KeyValue::Parameter(index),
-        Value::CastParameter(index, family) if family == key_type.family() => {
-            KeyValue::Parameter(index)
+    let value = match open(key_type, value) {
+        Some(open) => open,
+        None => {
+            let bucketing = &maps.get(&map)?.bucketing;
+            KeyValue::Bucket(bucket_of_literal(bucketing, key_type, value)?)
         }
-        Value::Hole(hole) if may_pin(hole, key_type) => KeyValue::Literal(hole),
-        literal => KeyValue::Bucket(bucket_of_literal(key_type, literal)?),
     };
-    Some(Pin { map, key_type, value, stored: None })
+    Some(Pin { map, key_type, value, stored: None, ends: false })
+}
+
+/// The pin to the range of a value, or (`ends`) of the keys below it.
+fn end_pin(relation: &Relation, value: Value<'_>, of: &BucketMap, ends: bool) -> Option<Pin> {
+    let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
+    let value = match open(key_type, value) {
+        Some(open) => open,
+        None => KeyValue::Bucket(bucket_of_end(&of.bucketing, key_type, value, ends)?),
+    };
+    Some(Pin { map, key_type, value, stored: None, ends })
+}
+
+/// What is known only when the statement is run; `None`: a literal, or what is compared otherwise.
+fn open(key_type: KeyType, value: Value<'_>) -> Option<KeyValue> {
+    match value {
+        Value::Parameter(index) => Some(KeyValue::Parameter(index)),
+        Value::CastParameter(index, family) if family == key_type.family() => {
+            Some(KeyValue::Parameter(index))
+        }
+        Value::Hole(hole) if may_pin(hole, key_type) => Some(KeyValue::Literal(hole)),
+        _ => None,
+    }
+}
+
+/// As [`bucket_of_literal`]; `ends`: of the keys below it.
+pub(super) fn bucket_of_end(
+    bucketing: &Bucketing,
+    key_type: KeyType,
+    literal: Value<'_>,
+    ends: bool,
+) -> Option<Bucket> {
+    match ends {
+        true => bucketing.bucket_before_text(key_type, &as_key(key_type, literal)?).ok(),
+        false => bucket_of_literal(bucketing, key_type, literal),
+    }
 }
 
 /// The bucket of a literal that is compared with a key of this type; `None` if it is not certain.
-pub(super) fn bucket_of_literal(key_type: KeyType, literal: Value<'_>) -> Option<Bucket> {
-    key_type.bucket_of_text(&as_key(key_type, literal)?).ok()
+pub(super) fn bucket_of_literal(
+    bucketing: &Bucketing,
+    key_type: KeyType,
+    literal: Value<'_>,
+) -> Option<Bucket> {
+    bucketing.bucket_of_text(key_type, &as_key(key_type, literal)?).ok()
 }
 
 /// The same for a literal that is stored in a key column with this type modifier.
 pub(super) fn bucket_of_stored_literal(
+    bucketing: &Bucketing,
     key_type: KeyType,
     modifier: i32,
     literal: Value<'_>,
 ) -> Option<Bucket> {
-    key_type.bucket_of_stored_text(&as_key(key_type, literal)?, key_type, modifier).ok()
+    let text = as_key(key_type, literal)?;
+    bucketing.bucket_of_stored_text(key_type, &text, key_type, modifier).ok()
 }
 
 /// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
-pub(super) fn stored_pin(value: Value<'_>, relation: &Relation) -> Option<Pin> {
+pub(super) fn stored_pin(value: Value<'_>, relation: &Relation, maps: &Maps) -> Option<Pin> {
     let Placement::Hash { key, key_type, map } = relation.placement else { return None };
     let modifier = relation.columns[key].type_modifier;
     let stored = Some(modifier);
     let value = match value {
         open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
-            return pin(relation, open).map(|pin| Pin { stored, ..pin });
+            return pin(relation, open, maps).map(|pin| Pin { stored, ..pin });
         }
-        literal => KeyValue::Bucket(bucket_of_stored_literal(key_type, modifier, literal)?),
+        literal => {
+            let bucketing = &maps.get(&map)?.bucketing;
+            KeyValue::Bucket(bucket_of_stored_literal(bucketing, key_type, modifier, literal)?)
+        }
     };
-    Some(Pin { map, key_type, value, stored })
+    Some(Pin { map, key_type, value, stored, ends: false })
 }
 
 /// What a literal says as a value of the key's type; `None` if it is one of another family.
@@ -330,22 +436,36 @@ mod tests {
         let (one, half, third) = (Value::Integer(1), Value::Number("0.5"), Value::Number("0.1"));
         for key_type in [KeyType::Float4, KeyType::Float8] {
             for literal in [one, half, third] {
-                assert!(bucket_of_literal(key_type, literal).is_some(), "{key_type:?} {literal:?}");
+                assert!(
+                    bucket_of_literal(&Bucketing::Hash, key_type, literal).is_some(),
+                    "{key_type:?} {literal:?}"
+                );
             }
-            assert_eq!(bucket_of_literal(key_type, Value::Number("1e400")), None);
+            assert_eq!(bucket_of_literal(&Bucketing::Hash, key_type, Value::Number("1e400")), None);
         }
-        assert!(bucket_of_stored_literal(KeyType::Float4, -1, third).is_some(), "rounded once");
-        assert!(bucket_of_literal(KeyType::Oid, one).is_some());
-        assert!(bucket_of_literal(KeyType::Oid, Value::Number("4294967295")).is_some());
+        assert!(
+            bucket_of_stored_literal(&Bucketing::Hash, KeyType::Float4, -1, third).is_some(),
+            "rounded once"
+        );
+        assert!(bucket_of_literal(&Bucketing::Hash, KeyType::Oid, one).is_some());
+        assert!(
+            bucket_of_literal(&Bucketing::Hash, KeyType::Oid, Value::Number("4294967295"))
+                .is_some()
+        );
         for literal in [Value::Integer(-1), half, Value::Number("4294967296")] {
-            assert_eq!(bucket_of_literal(KeyType::Oid, literal), None, "{literal:?}");
+            assert_eq!(
+                bucket_of_literal(&Bucketing::Hash, KeyType::Oid, literal),
+                None,
+                "{literal:?}"
+            );
         }
         for (key_type, expected) in [(KeyType::Bool, true), (KeyType::Text, false)] {
-            let pinned = bucket_of_literal(key_type, Value::Typed("true", "boolean"));
+            let pinned =
+                bucket_of_literal(&Bucketing::Hash, key_type, Value::Typed("true", "boolean"));
             assert_eq!(pinned.is_some(), expected, "{key_type:?}");
         }
-        assert_eq!(bucket_of_literal(KeyType::Text, one), None);
-        assert_eq!(bucket_of_literal(KeyType::Uuid, one), None);
+        assert_eq!(bucket_of_literal(&Bucketing::Hash, KeyType::Text, one), None);
+        assert_eq!(bucket_of_literal(&Bucketing::Hash, KeyType::Uuid, one), None);
     }
 
     /// Of a column's type with its modifier, a literal that is kept as it is, and one that storing changes.
@@ -362,13 +482,21 @@ mod tests {
         for (key_type, modifier, kept, changed) in cases {
             let case = format!("{key_type:?}({modifier})");
             for literal in [kept, changed] {
-                let compared = bucket_of_literal(key_type, literal);
+                let compared = bucket_of_literal(&Bucketing::Hash, key_type, literal);
                 assert!(compared.is_some(), "{case}");
-                assert_eq!(bucket_of_stored_literal(key_type, -1, literal), compared, "{case}");
+                assert_eq!(
+                    bucket_of_stored_literal(&Bucketing::Hash, key_type, -1, literal),
+                    compared,
+                    "{case}"
+                );
             }
-            let kept_bucket = bucket_of_stored_literal(key_type, modifier, kept);
-            assert_eq!(kept_bucket, bucket_of_literal(key_type, kept), "{case}");
-            assert_eq!(bucket_of_stored_literal(key_type, modifier, changed), None, "{case}");
+            let kept_bucket = bucket_of_stored_literal(&Bucketing::Hash, key_type, modifier, kept);
+            assert_eq!(kept_bucket, bucket_of_literal(&Bucketing::Hash, key_type, kept), "{case}");
+            assert_eq!(
+                bucket_of_stored_literal(&Bucketing::Hash, key_type, modifier, changed),
+                None,
+                "{case}"
+            );
         }
     }
 }

@@ -136,7 +136,7 @@ fn names_key(item: ItemId, relation: &Relation, analysis: &Analysis<'_>) -> bool
             Constraint::OneOf { column, values } => {
                 column.item == item && column.column == *key && values.len() == 1
             }
-            Constraint::Equal { .. } => false,
+            Constraint::Equal { .. } | Constraint::Bound { .. } => false,
         })
     };
     !relation.primary_key.is_empty() && relation.primary_key.iter().all(is_named)

@@ -14,6 +14,13 @@ use crate::refusal::Refusal;
 pub enum DistributeBy {
     /// `DISTRIBUTE BY HASH (column)`; the name is folded as PostgreSQL folds identifiers.
     Hash(String),
+    /// `DISTRIBUTE BY RANGE (column) SPLIT AT VALUES (value, …)`.
+    Range {
+        /// Folded in the same way.
+        column: String,
+        /// Where ranges begin, as the client has said it.
+        splits: Vec<SplitValue>,
+    },
     /// `DISTRIBUTE BY ROUND ROBIN` (or `ROUNDROBIN`).
     RoundRobin,
     /// `DISTRIBUTE BY REPLICATED` (or `REPLICATION`).
@@ -26,6 +33,42 @@ pub enum DistributeBy {
     Ending,
     /// `DISTRIBUTE BY HOME`: on node 1 alone.
     Home,
+}
+
+/// A constant at which a range begins.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SplitValue {
+    /// With its sign.
+    Number(String),
+    /// A string, without its quotes.
+    Text(String),
+}
+
+impl SplitValue {
+    /// What the type's input function is given.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Number(text) | Self::Text(text) => text,
+        }
+    }
+}
+
+impl DistributeBy {
+    /// The column of the distribution key, if it names one.
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Hash(column) | Self::Range { column, .. } => Some(column),
+            _ => None,
+        }
+    }
+
+    /// The same of a table that has its key in another column.
+    pub fn by(&self, column: String) -> Self {
+        match self {
+            Self::Range { splits, .. } => Self::Range { column, splits: splits.clone() },
+            _ => Self::Hash(column),
+        }
+    }
 }
 
 /// A clause and where it began, in bytes of the client's text.
@@ -142,30 +185,44 @@ fn read_clause(
         let near = tokens.get(index).map(|token| (token.start, token.text));
         syntax_error::near(text, near).with_hint(match of {
             Of::CreateTable => {
-                "Write DISTRIBUTE BY HASH (column), ROUND ROBIN, REPLICATED [ASYNC] or HOME."
+                "Write DISTRIBUTE BY HASH (column), RANGE (column) SPLIT AT VALUES (value, …), ROUND ROBIN, REPLICATED \
+                 [ASYNC] or HOME."
             }
             Of::AlterTable => {
-                "Write DISTRIBUTE BY HASH (column) [CASCADE], ROUND ROBIN, REPLICATED [ASYNC] or HOME [CASCADE], and \
-                 nothing else."
+                "Write DISTRIBUTE BY HASH (column) [CASCADE], RANGE (column) SPLIT AT VALUES (value, …) [CASCADE], ROUND \
+                 ROBIN, REPLICATED [ASYNC] or HOME [CASCADE], and nothing else."
             }
         })
     };
     let is = |index: usize, word: &str| {
         tokens.get(index).is_some_and(|token: &Lexeme<'_>| token.is_word(word))
     };
-    let (distribute_by, next) = if is(kind, "hash") {
+    let column = || {
         if !is(kind + 1, "(") {
             return Err(wrong(kind + 1));
         }
-        let column = tokens
-            .get(kind + 2)
-            .and_then(Lexeme::column_name)
-            .filter(|name| !name.is_empty())
-            .ok_or_else(|| wrong(kind + 2))?;
-        if !is(kind + 3, ")") {
-            return Err(wrong(kind + 3));
+        let column = tokens.get(kind + 2).and_then(Lexeme::column_name);
+        let column = column.filter(|name| !name.is_empty()).ok_or_else(|| wrong(kind + 2))?;
+        if is(kind + 3, ")") { Ok(column) } else { Err(wrong(kind + 3)) }
+    };
+    let (distribute_by, next) = if is(kind, "hash") {
+        (DistributeBy::Hash(column()?), kind + 4)
+    } else if is(kind, "range") {
+        let column = column()?;
+        let words = ["split", "at", "values", "("];
+        let missing = words.iter().enumerate().find(|(index, word)| !is(kind + 4 + index, word));
+        if let Some((index, _)) = missing {
+            return Err(wrong(kind + 4 + index));
         }
-        (DistributeBy::Hash(column), kind + 4)
+        let (splits, next) =
+            split_values(tokens, kind + 8).map_err(|index| match tokens.get(index) {
+                Some(token) if token.token == Token::NullP => {
+                    Refusal::postgres("22023", "a range cannot begin at NULL")
+                        .with_detail("Rows whose key is NULL are in the first range.")
+                }
+                _ => wrong(index),
+            })?;
+        (DistributeBy::Range { column, splits }, next)
     } else if is(kind, "roundrobin") {
         (DistributeBy::RoundRobin, kind + 1)
     } else if is(kind, "round") {
@@ -183,7 +240,7 @@ fn read_clause(
         return Err(wrong(kind));
     };
     // Tables of other placements need none of those that refer to them.
-    let takes_others = matches!(distribute_by, DistributeBy::Hash(_) | DistributeBy::Home);
+    let takes_others = distribute_by.key().is_some() || distribute_by == DistributeBy::Home;
     let cascades = of == Of::AlterTable && takes_others && is(next, "cascade");
     let next = next + usize::from(cascades);
     let ends = tokens
@@ -193,4 +250,35 @@ fn read_clause(
         return Err(wrong(next));
     }
     Ok((Clause { start: tokens[start].start, distribute_by, cascades }, tokens[next - 1].end))
+}
+
+/// The constants of a list whose first item is `tokens[first]`, and the index of the token behind its closing parenthesis;
+/// or that of the token that cannot be there.
+fn split_values(tokens: &[Lexeme<'_>], first: usize) -> Result<(Vec<SplitValue>, usize), usize> {
+    let mut values = Vec::new();
+    let mut next = first;
+    loop {
+        let is_signed = tokens.get(next).is_some_and(|token| matches!(token.text, "-" | "+"));
+        let sign = if is_signed { tokens[next].text } else { "" };
+        next += usize::from(is_signed);
+        let value = tokens.get(next).ok_or(next)?;
+        values.push(match value.token {
+            Token::Iconst | Token::Fconst => {
+                SplitValue::Number(format!("{}{}", sign.trim_start_matches('+'), value.text))
+            }
+            // Other quotes, and strings that go on in another line, need not be read.
+            Token::Sconst if !is_signed => {
+                let text = value.text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
+                let text = text.map(|text| text.replace("\'\'", "\0"));
+                let text = text.filter(|text| !text.contains('\'')).ok_or(next)?;
+                SplitValue::Text(text.replace('\0', "'"))
+            }
+            _ => return Err(next),
+        });
+        match tokens.get(next + 1).map(|token| token.text) {
+            Some(",") => next += 2,
+            Some(")") => return Ok((values, next + 2)),
+            _ => return Err(next + 1),
+        }
+    }
 }

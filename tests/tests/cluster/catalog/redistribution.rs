@@ -40,8 +40,8 @@ async fn assert_placed(
     key: &str,
     key_type: KeyType,
 ) -> Result {
-    let map = tutti_cluster::catalog::schema::map_of(key_type).0;
-    let bucket = key_type.sql_bucket(key);
+    let map = tutti_cluster::catalog::maps::map_of(key_type).0;
+    let bucket = key_type.sql_hash_bucket(key);
     for node in 1..=3 {
         let misplaced = format!(
             "SELECT count(*) FROM {table} WHERE (SELECT b.node FROM tutti.bucket b

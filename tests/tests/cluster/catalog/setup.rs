@@ -239,9 +239,9 @@ async fn load_reads_what_was_created() -> Result {
     assert_eq!(kinds.columns[1].name, "Mixed \"Case");
     assert!(kinds.columns[5].not_null && kinds.columns[6].domain && kinds.columns[7].generated);
     assert_eq!(kinds.primary_key, [0]);
-    let map = tutti_cluster::catalog::schema::map_of(KeyType::Int8);
+    let map = tutti_cluster::catalog::maps::map_of(KeyType::Int8);
     assert_eq!(kinds.placement, Placement::Hash { key: 0, key_type: KeyType::Int8, map });
-    assert_eq!(catalog.maps[&map].0.iter().filter(|node| **node == NodeId(2)).count(), 512);
+    assert_eq!(catalog.maps[&map].nodes.iter().filter(|node| **node == NodeId(2)).count(), 512);
     let odd = &catalog.relations["Odd schema"]["odd \"table\""];
     assert_eq!(odd.placement, Placement::RoundRobin);
     let hash_k = Placement::Hash { key: 1, key_type: KeyType::Int4, map };

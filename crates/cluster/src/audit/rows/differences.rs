@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tutti_link::connection::{NodeConnection, NodeError};
 use tutti_sql::catalog::{NodeId, quote_identifier};
+use tutti_sql::hash::Bucketing;
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::put_query;
@@ -150,14 +151,16 @@ impl Comparison<'_> {
         node: NodeId,
     ) -> Result<Vec<(String, Option<u16>)>, NodeError> {
         let table = self.tables[&node][name].clone();
-        let owners = table.map.and_then(|map| self.maps.get(&map)).cloned().unwrap_or_default();
+        let owners = self.owners(&table);
         let key = quote_identifier(table.key.as_deref().unwrap_or_default());
         let mut keys = Vec::new();
         self.copy(name, node, &key, |line| {
-            let Some(bucket) = bucket_of_line(&table, line).filter(|_| keys.len() < NAMED) else {
+            let Some(bucket) =
+                bucket_of_line(&table, &owners.bucketing, line).filter(|_| keys.len() < NAMED)
+            else {
                 return;
             };
-            let owner = owners.get(bucket).copied();
+            let owner = owners.nodes.get(bucket).copied();
             if owner != Some(node.0) {
                 let text = match line {
                     b"\\N" => "NULL".into(),
@@ -179,7 +182,7 @@ impl Comparison<'_> {
         for node in self.moment.workers.nodes() {
             let Some(question) = self.question(name, node) else { continue };
             let table = self.tables[&node][name].clone();
-            let owners = table.map.and_then(|map| self.maps.get(&map)).cloned().unwrap_or_default();
+            let owners = self.owners(&table);
             let columns = match question {
                 Question::Copy | Question::Any => self.common_columns(name),
                 Question::Strays => quote_identifier(table.key.as_deref().unwrap_or_default()),
@@ -194,9 +197,9 @@ impl Comparison<'_> {
                             sums.first += i128::from(hash(line, 0));
                             sums.second += i128::from(hash(line, 1));
                         }
-                        Question::Strays => match bucket_of_line(&table, line) {
+                        Question::Strays => match bucket_of_line(&table, &owners.bucketing, line) {
                             Some(bucket) => {
-                                sums.first += i128::from(owners.get(bucket) != Some(&node.0));
+                                sums.first += i128::from(owners.nodes.get(bucket) != Some(&node.0));
                             }
                             None => unreadable += 1,
                         },
@@ -237,13 +240,14 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
 }
 
 /// NULL has bucket 0, as for the gateway. `None` for a text that only a node can read.
-fn bucket_of_line(table: &Table, line: &[u8]) -> Option<usize> {
+fn bucket_of_line(table: &Table, bucketing: &Bucketing, line: &[u8]) -> Option<usize> {
     if line == b"\\N" {
         return Some(0);
     }
     let text = String::from_utf8(unescape(line)).ok()?;
     let key_type = table.key_type?;
-    let bucket = key_type.bucket_of_stored_text(&text, key_type, table.key_modifier).ok()?;
+    let modifier = table.key_modifier;
+    let bucket = bucketing.bucket_of_stored_text(key_type, &text, key_type, modifier).ok()?;
     Some(usize::from(bucket.0))
 }
 

@@ -56,12 +56,12 @@ impl Comparison<'_> {
                 )
             })
             .collect();
-        let owners = table.map.and_then(|map| self.maps.get(&map)).cloned().unwrap_or_default();
+        let owners = self.owners(&table);
         let sql = format!(
             "SELECT tutti_bucket, {} FROM (SELECT *, {} AS tutti_bucket FROM ONLY {} OFFSET 0) AS rows \
              WHERE {} LIMIT 100;",
             texts.join(", "),
-            bucket_sql(&table),
+            bucket_sql(&table, &owners.bucketing),
             sql_name(name),
             self.is_stray(&table, node)
         );
@@ -80,7 +80,7 @@ impl Comparison<'_> {
         for row in 0..answer.len().min(NAMED) {
             let bucket: usize = answer.number(row, 0)?;
             let owner =
-                owners.get(bucket).map_or("no node".to_owned(), |owner| format!("n{owner}"));
+                owners.nodes.get(bucket).map_or("no node".to_owned(), |owner| format!("n{owner}"));
             let key = answer.optional(row, 1).unwrap_or("(NULL)");
             finding.keys.push(format!("({}) = {key} belongs to {owner}", wanted[0]));
         }

@@ -145,10 +145,10 @@ WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid 
 
 /// SQL for the node that a row belongs to. `map`: the nodes of its buckets, as the text of an array.
 fn owner(target: &PlacementKind, map: &str) -> String {
-    let PlacementKind::Hash { key, key_type, .. } = target else {
-        unreachable!("only hash placements give rows an owner");
+    let PlacementKind::Hash { key, key_type, bucketing, .. } = target else {
+        unreachable!("only placements by a key give rows an owner");
     };
-    let bucket = key_type.sql_bucket(&format!("{ROW}.{}", quote_identifier(key)));
+    let bucket = bucketing.sql_bucket(*key_type, &format!("{ROW}.{}", quote_identifier(key)));
     format!("(({}::pg_catalog.int4[])[({bucket})::pg_catalog.int4])", quote_literal(map))
 }
 

@@ -11,7 +11,7 @@ use super::analysis::Value;
 use super::context::Context;
 use super::current_time::names_current_time;
 use super::dispatch::plan;
-use super::pins::{Landing, bucket_of_literal, bucket_of_stored_literal, landing};
+use super::pins::{Landing, bucket_of_end, bucket_of_stored_literal, landing};
 use super::{holes, utility};
 use crate::catalog::{Catalog, NodeId};
 use crate::hash::Bucket;
@@ -128,7 +128,7 @@ impl ShapePlan {
         };
         let resolved = pins.iter().map(|pin| {
             let bucket = match pin.value {
-                KeyValue::Literal(hole) => bucket(pin, hole, text, literals)?,
+                KeyValue::Literal(hole) => bucket(pin, hole, text, literals, catalog)?,
                 KeyValue::Bucket(bucket) => bucket,
                 KeyValue::Parameter(_) => return None,
             };
@@ -202,7 +202,7 @@ impl ShapePlan {
                 KeyValue::Literal(Hole { apart: true, .. }) | KeyValue::Parameter(_) => {
                     return None;
                 }
-                KeyValue::Literal(hole) => bucket(pin, hole, text, literals)?,
+                KeyValue::Literal(hole) => bucket(pin, hole, text, literals, catalog)?,
                 KeyValue::Bucket(bucket) => bucket,
             };
             let node = OneNode::At(catalog.maps.get(&pin.map)?.node(bucket));
@@ -276,7 +276,14 @@ fn without_pins(plan: &Plan) -> Plan {
 }
 
 /// The bucket of the literal in a hole, as the planner finds it for a constant.
-fn bucket(pin: &Pin, hole: Hole, text: &str, literals: &[Literal]) -> Option<Bucket> {
+fn bucket(
+    pin: &Pin,
+    hole: Hole,
+    text: &str,
+    literals: &[Literal],
+    catalog: &Catalog,
+) -> Option<Bucket> {
+    let bucketing = &catalog.maps.get(&pin.map)?.bucketing;
     let literal = literals.get(usize::from(hole.index)).filter(|it| it.kind == hole.kind)?;
     let written = literal.written(text);
     let (number, unquoted);
@@ -299,8 +306,8 @@ fn bucket(pin: &Pin, hole: Hole, text: &str, literals: &[Literal]) -> Option<Buc
         }
     };
     match pin.stored {
-        Some(modifier) => bucket_of_stored_literal(pin.key_type, modifier, value),
-        None => bucket_of_literal(pin.key_type, value),
+        Some(modifier) => bucket_of_stored_literal(bucketing, pin.key_type, modifier, value),
+        None => bucket_of_end(bucketing, pin.key_type, value, pin.ends),
     }
 }
 

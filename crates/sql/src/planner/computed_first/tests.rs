@@ -62,7 +62,7 @@ fn values_stand_in_conditions() {
             or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "customer_id", "item", "number" FROM pg_catalog.unnest(<rows 0>::"public"."lines"[]) AS tutti_f
               ANALYZE pg_temp.tutti_rows_0
               SELECT * FROM pg_temp.tutti_rows_0 lines WHERE number = (SELECT max(number) FROM pg_temp.tutti_rows_0 l WHERE l.customer_id = $1)
-            or bring SELECT ROW("l"."customer_id", NULL, "l"."number")::pg_catalog.text FROM "public"."lines" AS "l" ("customer_id", "item", "number") WHERE (l.customer_id = $1) from One(Pinned([Pin { map: MapId(1), key_type: Int4, value: Parameter(0), stored: None }]))
+            or bring SELECT ROW("l"."customer_id", NULL, "l"."number")::pg_catalog.text FROM "public"."lines" AS "l" ("customer_id", "item", "number") WHERE (l.customer_id = $1) from One(Pinned([Pin { map: MapId(1), key_type: Int4, value: Parameter(0), stored: None, ends: false }]))
               SELECT * FROM lines WHERE number = (SELECT max(number) FROM pg_catalog.unnest(<rows 0>::public.lines[]) l WHERE l.customer_id = $1)"#]],
     );
 }

@@ -19,7 +19,7 @@ use pg_query::protobuf::{
 
 use super::writes::{around, at_pins, beside_collected, refuse_differing, refuse_home_function};
 use crate::catalog::{Placement, Relation, RelationKind, Volatility};
-use crate::hash::KeyType;
+use crate::hash::{Bucketing, KeyType};
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
 use crate::planner::analysis::{
     Analysis, ColumnId, ColumnUse, Constraint, Item, ItemId, Source, Value, Whereabouts,
@@ -222,12 +222,13 @@ impl Merging<'_, '_> {
             return None;
         }
         let (key, _) = self.key()?;
+        let maps = &self.context.catalog.maps;
         let facts = Facts::from_values(self.analysis);
         if let Some(mut pins) = all_pins(self.analysis, &facts) {
             // ON says which rows of the target count; those that are inserted must be of the same node.
             for clause in inserting(self.merge) {
                 let inserted =
-                    stored_pin(value(self.inserted(clause, key.column)?)?, self.relation)?;
+                    stored_pin(value(self.inserted(clause, key.column)?)?, self.relation, maps)?;
                 if !pins.contains(&inserted) {
                     pins.push(inserted);
                 }
@@ -243,8 +244,8 @@ impl Merging<'_, '_> {
         let mut pins = Vec::new();
         for value in values {
             let value = self::value(value)?;
-            let stored = self.inserts().then(|| stored_pin(value, self.relation));
-            for pin in [Some(pin(self.relation, value)), stored].into_iter().flatten() {
+            let stored = self.inserts().then(|| stored_pin(value, self.relation, maps));
+            for pin in [Some(pin(self.relation, value, maps)), stored].into_iter().flatten() {
                 let pin = pin?;
                 if !pins.contains(&pin) {
                     pins.push(pin);
@@ -769,7 +770,14 @@ impl Merging<'_, '_> {
     fn bind(&self, tree: &mut NodeEnum, source: &SourceKey<'_>) -> Result<(), Refusal> {
         let NodeEnum::MergeStmt(merge) = tree else { return Ok(()) };
         let Placement::Hash { key, key_type, map } = self.relation.placement else { return Ok(()) };
-        let bucket = bucket_sql(key_type, &self.relation.columns[key].declared_type, KEY_MARK);
+        let unknown = || Refusal::postgres("XX000", "a bucket map is not known");
+        let map_of = self.context.catalog.maps.get(&map).ok_or_else(unknown)?;
+        let bucket = bucket_sql(
+            &map_of.bucketing,
+            key_type,
+            &self.relation.columns[key].declared_type,
+            KEY_MARK,
+        );
         let condition = format!(
             "{bucket} OPERATOR(pg_catalog.<>) ALL ({}::pg_catalog.int8[])",
             gaps::gap_of_buckets(map)
@@ -806,18 +814,27 @@ fn put_reference(node: &mut Node, reference: &Node) {
 ///
 /// Where values of some other type may be equal to several keys, a function that does not take such comes first: the
 /// nodes then say that there is none for it.
-fn bucket_sql(key_type: KeyType, declared_type: &str, value: &str) -> String {
+fn bucket_sql(
+    bucketing: &Bucketing,
+    key_type: KeyType,
+    declared_type: &str,
+    value: &str,
+) -> String {
+    let of = |key_type, value: String| bucketing.sql_bucket(key_type, &value);
     match key_type {
         // As it would be stored: a fraction is no key, and where it is inserted it is rounded so. No float, to which
         // several keys may be equal.
-        KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => KeyType::Int8
-            .sql_bucket(&format!("CAST(pg_catalog.numeric_uplus({value}) AS pg_catalog.int8)")),
-        KeyType::Numeric => key_type
-            .sql_bucket(&format!("CAST(pg_catalog.numeric_uplus({value}) AS {declared_type})")),
-        KeyType::Time => key_type.sql_bucket(&format!(
-            "CAST(pg_catalog.time_larger({value}, {value}) AS {declared_type})"
-        )),
-        _ => key_type.sql_bucket(&format!("CAST({value} AS {declared_type})")),
+        KeyType::Int2 | KeyType::Int4 | KeyType::Int8 => {
+            of(KeyType::Int8, format!("CAST(pg_catalog.numeric_uplus({value}) AS pg_catalog.int8)"))
+        }
+        KeyType::Numeric => {
+            of(key_type, format!("CAST(pg_catalog.numeric_uplus({value}) AS {declared_type})"))
+        }
+        KeyType::Time => of(
+            key_type,
+            format!("CAST(pg_catalog.time_larger({value}, {value}) AS {declared_type})"),
+        ),
+        _ => of(key_type, format!("CAST({value} AS {declared_type})")),
     }
 }
 

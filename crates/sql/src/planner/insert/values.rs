@@ -9,7 +9,7 @@ use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 use super::inserting::{Inserting, on_every_node};
 use super::target::row_items;
 use super::{clauses, source};
-use crate::catalog::{Placement, Relation};
+use crate::catalog::Placement;
 use crate::hash::Bucket;
 use crate::plan::{Access, DataPlan, InsertSource, KeyValue, NodeChoice, Pin, Planned, ValuesRow};
 use crate::planner::alike::is_of_time;
@@ -49,7 +49,7 @@ pub(super) fn plan(
                 return Ok(None);
             };
             let pins: Option<Vec<Pin>> =
-                rows.iter().map(|row| stored_pin(row.get(position)?, inserting.relation)).collect();
+                rows.iter().map(|row| stored_pin(row.get(position)?, inserting)).collect();
             match pins {
                 Some(pins) => plan_pinned(pins, select, text, inserting).map(Some),
                 None => Ok(None),
@@ -145,14 +145,15 @@ fn not_cut() -> Refusal {
 }
 
 /// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
-fn stored_pin(node: &Node, relation: &Relation) -> Option<Pin> {
+fn stored_pin(node: &Node, inserting: &Inserting<'_>) -> Option<Pin> {
+    let relation = inserting.relation;
     if matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. }))) {
         let Placement::Hash { key, key_type, map } = relation.placement else { return None };
         let value = KeyValue::Bucket(Bucket::OF_NULL);
         let stored = Some(relation.columns[key].type_modifier);
-        return Some(Pin { map, key_type, value, stored });
+        return Some(Pin { map, key_type, value, stored, ends: false });
     }
-    pins::stored_pin(value(node)?, relation)
+    pins::stored_pin(value(node)?, relation, &inserting.context.catalog.maps)
 }
 
 /// Cuts an INSERT's text into what precedes its rows, the rows, and what follows.

@@ -50,7 +50,7 @@ fn names_rows_by_key(analysis: &Analysis<'_>, target: ItemId) -> bool {
     let is_named = |column: &usize| {
         analysis.constraints.iter().any(|constraint| match constraint {
             Constraint::OneOf { column: of, .. } => of.item == target && of.column == *column,
-            Constraint::Equal { .. } => false,
+            Constraint::Equal { .. } | Constraint::Bound { .. } => false,
         })
     };
     !relation.primary_key.is_empty() && relation.primary_key.iter().all(is_named)
