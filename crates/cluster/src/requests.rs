@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use tutti_link::connection::{NodeError, Rows};
 use tutti_sql::catalog::{NodeId, quote_literal};
-use tutti_sql::hash::KeyType;
+use tutti_sql::hash::{Bucketing, KeyType};
 use tutti_txn::gid::Gid;
 
-use crate::catalog::schema::even_map;
+use crate::catalog::maps::even_map;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
 
@@ -71,8 +71,9 @@ pub fn keeper_of(family: &str, nodes: &[NodeId]) -> NodeId {
     let tag = tag.filter(|tag| !tag.is_empty()).unwrap_or(family);
     let is_integer = tag.parse::<i64>().is_ok_and(|number| number.to_string() == tag);
     let key_type = if is_integer { KeyType::Int8 } else { KeyType::Text };
-    let bucket =
-        key_type.bucket_of_text(tag).expect("a text, or the text of an integer, has a hash");
+    let bucket = Bucketing::Hash
+        .bucket_of_text(key_type, tag)
+        .expect("a text, or the text of an integer, has a hash");
     even_map(nodes).node(bucket)
 }
 
@@ -215,16 +216,18 @@ mod tests {
     fn what_stands_in_braces_says_where() {
         let nodes: Vec<_> = (1..=3).map(NodeId).collect();
         for key in -40_i64..40 {
-            let bucket = KeyType::Int8.bucket_of_text(&key.to_string()).expect("an integer");
+            let bucket = Bucketing::Hash
+                .bucket_of_text(KeyType::Int8, &key.to_string())
+                .expect("an integer");
             let node = even_map(&nodes).node(bucket);
             assert_eq!(keeper_of(&format!("{{{key}}}/order"), &nodes), node);
             assert_eq!(keeper_of(&format!("of {{{key}}} {{other}}"), &nodes), node);
         }
-        let bucket = KeyType::Text.bucket_of_text("007").expect("a text");
+        let bucket = Bucketing::Hash.bucket_of_text(KeyType::Text, "007").expect("a text");
         assert_eq!(keeper_of("{007}", &nodes), even_map(&nodes).node(bucket), "no integer's text");
-        let bucket = KeyType::Text.bucket_of_text("{}x").expect("a text");
+        let bucket = Bucketing::Hash.bucket_of_text(KeyType::Text, "{}x").expect("a text");
         assert_eq!(keeper_of("{}x", &nodes), even_map(&nodes).node(bucket));
-        let bucket = KeyType::Text.bucket_of_text("{open").expect("a text");
+        let bucket = Bucketing::Hash.bucket_of_text(KeyType::Text, "{open").expect("a text");
         assert_eq!(keeper_of("{open", &nodes), even_map(&nodes).node(bucket));
     }
 }
