@@ -19,7 +19,7 @@ pub enum DistributeBy {
         /// Folded in the same way.
         column: String,
         /// Where ranges begin, as the client has said it.
-        splits: Vec<SplitValue>,
+        splits: Box<[SplitValue]>,
     },
     /// `DISTRIBUTE BY ROUND ROBIN` (or `ROUNDROBIN`).
     RoundRobin,
@@ -222,7 +222,7 @@ fn read_clause(
                 }
                 _ => wrong(index),
             })?;
-        (DistributeBy::Range { column, splits }, next)
+        (DistributeBy::Range { column, splits: splits.into() }, next)
     } else if is(kind, "roundrobin") {
         (DistributeBy::RoundRobin, kind + 1)
     } else if is(kind, "round") {
