@@ -9,18 +9,35 @@
 const RETRIED = new Set(['40001', '40P01', '40000', '57P01', '57P02', '57P03', '55006', '53300']);
 const SQLSTATE = /^[0-9A-Z]{5}$/;
 
-/** It is not known what became of the request; it may be executed again, from `nextInstance` on. */
-class NoAnswer extends Error {
-  constructor(name, nextInstance, cause) {
-    super(`no answer to request ${name}`, { cause });
-    this.nextInstance = nextInstance;
-  }
-}
+/** It is not known what became of the request: no attempt in time was answered. It may be executed again. */
+class NoAnswer extends Error {}
+
+// A number that is larger than that of any attempt before, as far as clocks agree: microseconds.
+const numberOfNow = () => BigInt(Date.now()) * 1000n;
 
 function isRetried(error) {
-  // Errors of the socket have other codes, or none.
-  if (!SQLSTATE.test(error.code ?? '')) return error.code !== undefined || /terminated|ended|closed/i.test(error.message);
+  // Errors of the socket have codes of their own (ECONNRESET), those of `pg` itself have none.
+  if (!SQLSTATE.test(error.code ?? '')) {
+    return /^E[A-Z]+$/.test(error.code ?? '') || /connection|terminated|not queryable/i.test(error.message);
+  }
   return RETRIED.has(error.code) || error.code.startsWith('08');
+}
+
+const larger = (one, other) => (one > other ? one : other);
+
+// The largest number that is known of the request's attempts: another process's clock may be ahead.
+async function latest(connect, name) {
+  let client;
+  try {
+    client = await connect();
+    client.on('error', () => {});
+    const known = await client.query('SELECT tutti_request($1)', [name]);
+    return known.rows.map((row) => BigInt(row.instance)).reduce(larger, 0n);
+  } catch {
+    return 0n;
+  } finally {
+    await client?.end().catch(() => {});
+  }
 }
 
 async function attempt(connect, name, instance, run) {
@@ -28,7 +45,7 @@ async function attempt(connect, name, instance, run) {
   // Without a listener a lost connection would end the process; the query that waits for it fails as well.
   client.on('error', () => {});
   try {
-    const begun = await client.query('SELECT tutti_begin($1, $2)', [name, instance]);
+    const begun = await client.query('SELECT tutti_begin($1, $2)', [name, instance.toString()]);
     const { state, result: kept } = begun.rows[0];
     if (state === 'committed') return kept === null ? null : JSON.parse(kept);
     const result = (await run(client)) ?? null;
@@ -46,21 +63,22 @@ async function attempt(connect, name, instance, run) {
  *
  * connect: opens a client of whichever gateway serves, for one attempt. name: the request's; all attempts at it, of
  * this process and others, have the same. run: called with a client in a transaction; what it resolves to must be
- * JSON. It may be called several times, and is committed once. firstInstance: 1, or more than the number of any
- * attempt that somebody has made before.
+ * JSON. It may be called several times, and is committed once. isFirst: nobody can have tried this request before: a
+ * question to the cluster is saved.
  */
-async function executeOnce(connect, name, run, { firstInstance = 1, patienceMs = 60_000 } = {}) {
+async function executeOnce(connect, name, run, { isFirst = false, patienceMs = 60_000 } = {}) {
   const giveUp = Date.now() + patienceMs;
   let pauseMs = 10;
-  for (let instance = firstInstance; ; instance += 1) {
+  for (let instance = isFirst ? 1n : numberOfNow(); ; ) {
     try {
       return await attempt(connect, name, instance, run);
     } catch (error) {
       if (!isRetried(error)) throw error;
-      if (giveUp < Date.now()) throw new NoAnswer(name, instance + 1, error);
+      if (giveUp < Date.now()) throw new NoAnswer(`no answer to request ${name}`, { cause: error });
     }
     await new Promise((resolve) => setTimeout(resolve, pauseMs * (0.5 + Math.random())));
     pauseMs = Math.min(2 * pauseMs, 1_000);
+    instance = [instance + 1n, (await latest(connect, name)) + 1n].reduce(larger, numberOfNow());
   }
 }
 

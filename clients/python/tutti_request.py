@@ -16,29 +16,22 @@ _RETRIED = {"40001", "40P01", "40000", "57P01", "57P02", "57P03", "55006", "5330
 
 
 class NoAnswer(Exception):
-    """It is not known what became of the request: no attempt in time was answered.
-
-    The same request may be executed again, from `next_instance` on.
-    """
-
-    def __init__(self, name, next_instance):
-        super().__init__(f"no answer to request {name!r}")
-        self.next_instance = next_instance
+    """It is not known what became of the request: no attempt in time was answered. It may be executed again."""
 
 
-def execute_once(connect, name, run, *, first_instance=1, patience_s=60.0):
+def execute_once(connect, name, run, *, is_first=False, patience_s=60.0):
     """Executes a request once, and returns what its one execution has returned.
 
-    connect: opens a connection to whichever gateway serves; called for each attempt that needs one.
+    connect: opens a connection to whichever gateway serves; called for each attempt.
     name: the request's; all attempts at it, of this process and others, have the same.
     run: called with a connection in a transaction; what it returns must be JSON. It may be called
         several times, and is committed once. What it raises but errors of the database ends the request.
-    first_instance: 1, or more than the number of any attempt that somebody has made before.
+    is_first: nobody can have tried this request before: a question to the cluster is saved.
 
     Raises: NoAnswer; errors of the database that no attempt can help; what `run` raises.
     """
     give_up = time.monotonic() + patience_s
-    instance = first_instance
+    instance = 1 if is_first else _number()
     pause_s = 0.01
     while True:
         try:
@@ -47,11 +40,27 @@ def execute_once(connect, name, run, *, first_instance=1, patience_s=60.0):
             is_lost = isinstance(error, psycopg.OperationalError) and error.sqlstate is None
             if not (is_lost or _is_retried(error.sqlstate)):
                 raise
-            instance += 1
             if give_up < time.monotonic():
-                raise NoAnswer(name, instance) from error
+                raise NoAnswer(f"no answer to request {name!r}") from error
         time.sleep(pause_s * random.uniform(0.5, 1.5))
         pause_s = min(2 * pause_s, 1.0)
+        instance = max(_number(), instance + 1, _latest(connect, name) + 1)
+
+
+def _number():
+    """A number that is larger than that of any attempt before, as far as clocks agree: microseconds."""
+    return time.time_ns() // 1000
+
+
+def _latest(connect, name):
+    """The largest number that is known of the request's attempts: another process's clock may be ahead."""
+    try:
+        with connect() as connection:
+            connection.autocommit = True
+            known = connection.execute("SELECT tutti_request(%s)", (name,)).fetchall()
+        return max((int(row[0]) for row in known), default=0)
+    except psycopg.Error:
+        return 0
 
 
 def _is_retried(sqlstate):

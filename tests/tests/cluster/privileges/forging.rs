@@ -88,8 +88,8 @@ fn nobody_else_writes_the_schema() -> Result<()> {
         "SELECT tutti.record_decision('tutti_test_1_1_1', '')",
         "SELECT tutti.record_decision('tutti_test_1_1_1', NULL)",
         "SELECT tutti.record_decision(NULL, NULL)",
-        "SELECT tutti.register('public', 'x', 'home', '', 0, '', '')",
-        "SELECT tutti.register('public', 'x', 'home', '', 0, '', NULL)",
+        "SELECT tutti.register('public', 'x', 'home', '', 0, '', '', '')",
+        "SELECT tutti.register('public', 'x', 'home', '', 0, '', '', NULL)",
         "SELECT tutti.is_sealed('decision x', '')",
     ];
     for node in cluster.nodes() {
