@@ -31,7 +31,7 @@ async function latest(connect, name) {
   try {
     client = await connect();
     client.on('error', () => {});
-    const known = await client.query('SELECT tutti_request($1)', [name]);
+    const known = await client.query('SELECT tutti.tutti_request($1)', [name]);
     return known.rows.map((row) => BigInt(row.instance)).reduce(larger, 0n);
   } catch {
     return 0n;
@@ -45,11 +45,11 @@ async function attempt(connect, name, instance, run) {
   // Without a listener a lost connection would end the process; the query that waits for it fails as well.
   client.on('error', () => {});
   try {
-    const begun = await client.query('SELECT tutti_begin($1, $2)', [name, instance.toString()]);
+    const begun = await client.query('SELECT tutti.tutti_begin($1, $2)', [name, instance.toString()]);
     const { state, result: kept } = begun.rows[0];
     if (state === 'committed') return kept === null ? null : JSON.parse(kept);
     const result = (await run(client)) ?? null;
-    await client.query('SELECT tutti_remember($1)', [JSON.stringify(result)]);
+    await client.query('SELECT tutti.tutti_remember($1)', [JSON.stringify(result)]);
     await client.query('COMMIT');
     return result;
   } finally {

@@ -57,7 +57,7 @@ def _latest(connect, name):
     try:
         with connect() as connection:
             connection.autocommit = True
-            known = connection.execute("SELECT tutti_request(%s)", (name,)).fetchall()
+            known = connection.execute("SELECT tutti.tutti_request(%s)", (name,)).fetchall()
         return max((int(row[0]) for row in known), default=0)
     except psycopg.Error:
         return 0
@@ -71,12 +71,12 @@ def _attempt(connect, name, instance, run):
     # Closed in any case: what it has not committed is over with it.
     with connect() as connection:
         connection.autocommit = True
-        begun = connection.execute("SELECT tutti_begin(%s, %s)", (name, instance)).fetchone()
+        begun = connection.execute("SELECT tutti.tutti_begin(%s, %s)", (name, instance)).fetchone()
         if begun[0] == "committed":
             return _value(begun[2])
         try:
             result = run(connection)
-            connection.execute("SELECT tutti_remember(%s)", (json.dumps(result),))
+            connection.execute("SELECT tutti.tutti_remember(%s)", (json.dumps(result),))
             connection.execute("COMMIT")
         except BaseException:
             if not connection.closed:

@@ -12,6 +12,7 @@ use tutti_link::connection::{NodeError, Rows};
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::hash::{Bucketing, KeyType};
 use tutti_txn::gid::Gid;
+use tutti_wire::sqlstate;
 
 use crate::catalog::maps::even_map;
 use crate::cluster::Cluster;
@@ -27,7 +28,7 @@ const COMMIT_PAUSE: Duration = Duration::from_millis(2);
 /// One attempt at a request.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Instance {
-    /// The role whose request it is: others' families of the same name are others.
+    /// The number, on node 1, of the role whose request it is: others' families of the same name are others.
     pub owner: String,
     /// The name that all attempts have in common.
     pub family: String,
@@ -84,17 +85,26 @@ impl Cluster {
     }
 
     /// An instance begins that may not be the first: none before it can commit from now on, unless one has. Returns
-    /// what is kept of the family; what has committed is visible everywhere.
+    /// what is kept of the family; what has committed is visible everywhere. `None`: one is being committed by its
+    /// keeper alone, and takes long.
     ///
     /// Errors: its keeper's, or that it does not answer.
-    pub async fn begin_request(&self, instance: &Instance) -> Result<Kept, GatewayError> {
+    pub async fn begin_request(&self, instance: &Instance) -> Result<Option<Kept>, GatewayError> {
         let Instance { owner, family, number } = instance;
         let sql = format!(
             "SELECT fence, instance, request, result, gid FROM tutti.begin_request({}, {}, {number})",
             quote_literal(owner),
             quote_literal(family),
         );
-        self.ask_keeper(family, &sql).await
+        match self.ask_keeper(family, &sql).await {
+            Ok(kept) => Ok(Some(kept)),
+            Err(NodeError::Refused(fields))
+                if fields.sqlstate() == sqlstate::LOCK_NOT_AVAILABLE =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// What is kept of a family. What has committed is visible everywhere.
@@ -107,16 +117,18 @@ impl Cluster {
             quote_literal(owner),
             quote_literal(family),
         );
-        self.ask_keeper(family, &sql).await
+        Ok(self.ask_keeper(family, &sql).await?)
     }
 
-    async fn ask_keeper(&self, family: &str, sql: &str) -> Result<Kept, GatewayError> {
+    async fn ask_keeper(&self, family: &str, sql: &str) -> Result<Kept, NodeError> {
         let keeper = self.keeper_of(family);
         let asked = async {
             let mut connection = self.connections.checkout(keeper).await?;
-            let rows = connection.rows(sql).await?;
-            self.connections.release(connection);
-            Ok::<_, NodeError>(rows)
+            let rows = connection.rows(sql).await;
+            if matches!(rows, Ok(_) | Err(NodeError::Refused(_))) {
+                self.connections.release(connection);
+            }
+            rows
         };
         let silent =
             || NodeError::Lost { node: keeper, source: std::io::ErrorKind::TimedOut.into() };

@@ -165,7 +165,7 @@ fn whoever_is_overtaken_cannot_commit() -> Result<()> {
         client.query(&format!("BEGIN_MIP '{family}', 1"))?;
         client.query(&sql)?;
         let mut node = Client::connect(&cluster.nodes()[usize::from(keeper) - 1])?;
-        let owner = client.value("SELECT session_user")?;
+        let owner = client.value("SELECT oid FROM pg_roles WHERE rolname = session_user")?;
         node.query(&format!("SELECT tutti.begin_request('{owner}', '{family}', 7)"))?;
         let refused = client.simple("COMMIT", b"")?;
         ensure!(sqlstate(&refused) == "40001", "{way}: {refused}");
@@ -345,5 +345,133 @@ fn a_node_keeps_families_as_the_model_does() -> Result<()> {
         }
     }
     node.query("DELETE FROM tutti.decision WHERE gid LIKE 'g%'").context("those of the test")?;
+    Ok(())
+}
+
+/// What keeps an earlier instance busy, and the session that it is in.
+fn earlier(cluster: &TestCluster, family: &str, row: i32, then: &str) -> Result<Client> {
+    let mut earlier = Client::connect(&cluster.endpoint())?;
+    earlier.query(&format!("BEGIN_MIP '{family}', 1"))?;
+    earlier.query(&format!("UPDATE stock SET amount = amount - 1 WHERE id = {row}"))?;
+    let mut message = vec![b'Q'];
+    message.extend(u32::try_from(then.len() + 5)?.to_be_bytes());
+    message.extend(then.as_bytes());
+    message.push(0);
+    // Its answer is not read.
+    earlier.send_bytes(&message)?;
+    Ok(earlier)
+}
+
+#[test]
+fn whatever_an_earlier_instance_does_its_locks_are_released() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    client.query("CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (1)")?;
+    client.query("CREATE TABLE child (id int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")?;
+    let mut third = Client::connect(&cluster.endpoint())?;
+    third.query("BEGIN; SELECT * FROM parent FOR UPDATE")?;
+    let row_there = ids_of(&cluster, 0)?[0];
+    for (number, then) in [
+        "COPY stock FROM STDIN",
+        "SELECT repeat('x', 1000) FROM generate_series(1, 300000)",
+        "DO $$ BEGIN LOOP BEGIN PERFORM pg_sleep(100); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$",
+        "SELECT pg_sleep(100)",
+        "INSERT INTO child VALUES (1); COMMIT",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for keeper in [1, 2] {
+            let family = family_kept_by(keeper, &format!("busy {number}"));
+            let busy = earlier(&cluster, &family, row_there, then)?;
+            std::thread::sleep(Duration::from_millis(500));
+            let begun = Instant::now();
+            let told = client.query(&format!("BEGIN_MIP '{family}', 2"))?;
+            ensure!(told == [row(&["begun", "2", ""])], "{then}, keeper {keeper}: {told:?}");
+            client.query(&format!("UPDATE stock SET amount = amount - 1 WHERE id = {row_there}"))?;
+            client.query("COMMIT")?;
+            ensure!(begun.elapsed() < PROMPT, "{then}, keeper {keeper}: {:?}", begun.elapsed());
+            drop(busy);
+        }
+    }
+    third.query("ROLLBACK")?;
+    let taken = client.value("SELECT sum(amount) FROM stock")?;
+    ensure!(taken == "5990", "each of ten requests takes one: {taken}");
+    cluster.ensure_no_backend_where("query LIKE '%begin_request%' AND state = 'active'")?;
+    Ok(())
+}
+
+#[test]
+fn who_is_refused_leaves_nothing() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    let mut listener = Client::connect(&cluster.endpoint())?;
+    listener.query("LISTEN told")?;
+    for keeper in 1..=NODES {
+        let family = family_kept_by(keeper, "large objects");
+        let made = 5000 + u32::from(keeper);
+        for (oid, expected) in [(made, ""), (made + 100, "40001")] {
+            client.query(&format!("BEGIN_MIP '{family}', 1"))?;
+            client.query(&format!("SELECT lo_from_bytea({oid}, 'a')"))?;
+            let answer = client.simple("COMMIT", b"")?;
+            ensure!(sqlstate(&answer) == expected, "keeper {keeper}, {oid}: {answer}");
+        }
+        // It cannot be prepared: where the keeper is another node, it is refused.
+        client.query(&format!("BEGIN_MIP '{family}', 1; SELECT pg_notify('told', 'wrong')"))?;
+        ensure!(!sqlstate(&client.simple("COMMIT", b"")?).is_empty());
+    }
+    let objects = client.query("SELECT oid FROM pg_largeobject_metadata ORDER BY oid")?;
+    ensure!(objects.len() == usize::from(NODES), "{objects:?}");
+    let heard = listener.simple("SELECT 1", b"")?;
+    ensure!(!heard.to_string().contains("wrong"), "{heard}");
+    Ok(())
+}
+
+#[test]
+fn who_does_not_look_executes_nothing_twice() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    let take = "UPDATE stock SET amount = amount - 1 WHERE id = 1";
+    let left = |client: &mut Client| client.value("SELECT amount FROM stock WHERE id = 1");
+    client.query("BEGIN_MIP 'once', 2")?;
+    client.query(take)?;
+    client.query("COMMIT")?;
+    // No savepoint takes a block back to where it was not told.
+    client.query("BEGIN; SAVEPOINT s")?;
+    ensure!(sqlstate(&client.simple("BEGIN_MIP 'once', 3", b"")?) == "25001");
+    client.query("ROLLBACK")?;
+    client.query("BEGIN; SELECT tutti.tutti_begin('once', 3)")?;
+    for (sql, expected) in [("SAVEPOINT s", "25P02"), (take, "25P02"), ("ROLLBACK TO s", "3B001")] {
+        let refused = client.simple(sql, b"")?;
+        ensure!(sqlstate(&refused) == expected, "{sql}: {refused}");
+    }
+    client.query("COMMIT")?;
+    ensure!(left(&mut client)? == "99");
+
+    // An error leaves a block that has failed, too.
+    let mut at_work = Client::connect(&cluster.endpoint())?;
+    at_work.query("BEGIN_MIP 'other', 5")?;
+    for (begin, expected) in [
+        ("BEGIN_MIP 'other', 4", "40001"),
+        ("BEGIN_MIP 'other', 5", "55006"),
+        ("BEGIN_MIP 'other', 0", "22023"),
+        ("SELECT tutti_begin('other', 'x')", "22P02"),
+    ] {
+        let refused = client.simple(begin, b"")?;
+        ensure!(sqlstate(&refused) == expected, "{begin}: {refused}");
+        ensure!(sqlstate(&client.simple(take, b"")?) == "25P02", "{begin}");
+        client.query("COMMIT")?;
+    }
+    at_work.query("COMMIT")?;
+    ensure!(left(&mut client)? == "99");
+
+    // The statement is nobody's function.
+    client.query("CREATE FUNCTION public.tutti_begin(text, bigint) RETURNS text LANGUAGE sql AS $$ SELECT 'stolen' $$")?;
+    let told = client.query("BEGIN_MIP 'own name', 1")?;
+    ensure!(told == [row(&["begun", "1", ""])], "{told:?}");
+    // What was said after a savepoint goes with it.
+    client.query("SELECT tutti_remember('kept'); SAVEPOINT s; SELECT tutti_remember('undone')")?;
+    client.query("ROLLBACK TO s; SAVEPOINT t")?;
+    client.query("SELECT tutti_remember('of t'); RELEASE t; ROLLBACK TO s; COMMIT")?;
+    let known = client.query("SELECT tutti_request('own name')")?;
+    ensure!(known == [row(&["1", "committed", "kept", ""])], "{known:?}");
+    drop(cluster);
     Ok(())
 }

@@ -14,7 +14,7 @@ CREATE INDEX IF NOT EXISTS request_at ON tutti.request (at);
 
 CREATE OR REPLACE FUNCTION tutti.begin_request(of_owner text, of_family text, number bigint)
 RETURNS TABLE (fence bigint, instance bigint, request text, result text, gid text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms' AS $tutti$
 #variable_conflict use_column
 BEGIN
     INSERT INTO tutti.request AS r (owner, family, fence) VALUES (of_owner, of_family, number)
@@ -23,11 +23,11 @@ BEGIN
     RETURN QUERY SELECT r.fence, r.instance, r.request, r.result, r.gid FROM tutti.request r
         WHERE r.owner = of_owner AND r.family = of_family;
 END $tutti$;
-COMMENT ON FUNCTION tutti.begin_request IS 'An instance of a request begins: from now on none before it commits, unless one has; returns what is kept of the family. By whom is for the gateway to say.';
+COMMENT ON FUNCTION tutti.begin_request IS 'An instance of a request begins: from now on none before it commits, unless one has; returns what is kept of the family. By whom is for the gateway to say. 55P03 where one is being committed and that takes long.';
 
 CREATE OR REPLACE FUNCTION tutti.keep_request(of_owner text, of_family text, number bigint, asked text, told text, by_gid text)
 RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $tutti$
 DECLARE
     kept tutti.request%ROWTYPE;
 BEGIN

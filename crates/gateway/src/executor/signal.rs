@@ -3,6 +3,8 @@
 //! Owns: which session a number means, and whether the client may end it: PostgreSQL's own rules.
 //! Never: signals a process of a node.
 
+use std::time::Duration;
+
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Access, SignalTarget};
 use tutti_wire::error_fields::ErrorFields;
@@ -13,6 +15,9 @@ use crate::executor::Executor;
 use crate::plans::request::Call;
 use crate::registry::activity::TERMINATED_MESSAGE;
 use crate::transaction::processes::ASKED_SIGNALS;
+
+/// How long a session that is to end may take, before it is ended by force.
+const FORCE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Executor<'_> {
     /// Sends the signals that the statement has asked for.
@@ -87,7 +92,7 @@ impl Executor<'_> {
         let registry = self.tx.registry.clone();
         if target != self.tx.process_id {
             match terminates {
-                true => registry.end_session(target, TERMINATED_MESSAGE).await,
+                true => registry.end_session(target, TERMINATED_MESSAGE, FORCE_PATIENCE).await,
                 false => registry.cancel_session(target).await,
             }
             return Ok(Some(true));

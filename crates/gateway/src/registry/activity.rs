@@ -304,6 +304,14 @@ impl Activities {
         self.of(process_id).is_some_and(|activity| activity.is_terminated())
     }
 
+    /// Ends a session's connection to its client, whether that reads or not.
+    pub fn cut_off(&self, process_id: i32) {
+        if let Some(stream) = self.of(process_id).and_then(|activity| activity.stream.upgrade()) {
+            // It may be gone already.
+            let _ = socket2::SockRef::from(&*stream).shutdown(std::net::Shutdown::Both);
+        }
+    }
+
     /// Wakes every session that waits for its client.
     pub fn wake_all(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -15,7 +15,7 @@ pub mod role;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tutti_cluster::Cluster;
 use tutti_link::NodeError;
@@ -209,8 +209,16 @@ impl Registry {
         self.cancel(&self.backends.of(process_id)).await;
     }
 
-    /// Ends a session as soon as its statement does, which is cancelled; `why` is what its client is told last.
-    pub async fn end_session(self: &Arc<Self>, process_id: i32, why: &'static str) {
+    /// Ends a session as soon as its statement does, which is cancelled; `why` is what its client is told last. If it
+    /// is still there after `patience`, by force: its client may be silent in a COPY, or read nothing, or its code
+    /// heed no cancellation.
+    pub async fn end_session(
+        self: &Arc<Self>,
+        process_id: i32,
+        why: &'static str,
+        patience: Duration,
+    ) {
+        let force_from = Instant::now() + patience;
         self.activities.terminate(process_id, why);
         self.cancel_session(process_id).await;
         let registry = self.clone();
@@ -223,6 +231,12 @@ impl Registry {
                     return;
                 }
                 registry.cancel_session(process_id).await;
+                if Instant::now() < force_from {
+                    continue;
+                }
+                registry.activities.cut_off(process_id);
+                let backends = registry.backends.of(process_id);
+                registry.end_backends(&backends, Ending::AtWork).await;
             }
         });
     }

@@ -53,6 +53,14 @@ impl RequestsAtWork {
         Ok((AtWork { all: self.clone(), instance }, earlier))
     }
 
+    /// The sessions that execute earlier instances of its family.
+    pub fn earlier(&self, instance: &Instance) -> Vec<i32> {
+        let families = self.families();
+        let family = families.get(&(instance.owner.clone(), instance.family.clone()));
+        let earlier = family.into_iter().flat_map(|it| it.range(..instance.number));
+        earlier.map(|(_, session)| *session).collect()
+    }
+
     fn families(&self) -> MutexGuard<'_, HashMap<(String, String), Sessions>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

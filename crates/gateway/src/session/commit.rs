@@ -253,6 +253,9 @@ impl Session {
         self.tx.transaction.rollback_to(name);
         let steps = self.tx.transaction.step_count();
         self.tx.cursors.retain(|_, cursor| cursor.made.is_none_or(|made| made < steps));
+        if let Some(request) = &mut self.tx.transaction.request {
+            request.go_back(steps);
+        }
         let is_undone = |it: &Portal| matches!(it, Portal::Rows { made, .. } if steps <= *made);
         self.tx.portals.retain(|_, portal| !is_undone(portal));
         self.tx.transaction.failed = false;

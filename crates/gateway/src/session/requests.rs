@@ -6,9 +6,10 @@
 //! Start reading at [`Session::request`], then [`Session::commit_request`]. `docs/protocol/exactly-once.md` is the
 //! protocol.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tutti_cluster::requests::{FAMILY_BYTES_MAX, Instance, Kept, Record};
 use tutti_link::connection::{NodeError, unknown_outcome};
 use tutti_sql::catalog::NodeId;
@@ -23,9 +24,13 @@ use crate::client::failure::Failure;
 use crate::plans::request::{Call, Done};
 use crate::registry::activity::SUPERSEDED_MESSAGE;
 use crate::registry::requests::Busy;
-use crate::transaction::state::OpenRequest;
+use crate::transaction::state::{OpenRequest, Remembered};
 use crate::transaction::{Characteristics, Mode};
 
+/// How long a later instance waits for the commit of an earlier one, which it has cancelled.
+const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the session of an earlier instance may take to end, before it is ended by force.
+const FORCE_PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: &str = "Nothing was committed. Begin a later instance: it is given the result, if there is one by then.";
 
 /// `tutti_begin` answers one row: what became of the family, by which instance, and with what result.
@@ -49,21 +54,32 @@ impl Session {
     ) -> Result<Done, Failure> {
         let rows = match asked {
             RequestCall::Begin { instance } => {
-                let instance = self.instance(instance, call)?;
-                self.begin_request(instance).await?
+                let begun = match self.instance(instance, call) {
+                    Ok(instance) => self.begin_request(instance).await,
+                    Err(failure) => Err(failure),
+                };
+                if begun.is_err() {
+                    // Who does not look at the answer must not go on outside of any block.
+                    self.open_block();
+                }
+                begun?
             }
             RequestCall::Prepare { instance, request, result } => {
                 let instance = self.instance(instance, call)?;
                 let (request, result) = (text_of(request, call)?, text_of(result, call)?);
+                let made = self.tx.transaction.step_count();
                 let open = self.need_instance(Some(&instance))?;
-                (open.request, open.result, open.is_prepared) = (request, result, true);
+                open.remember(Remembered { made, request, result, is_prepared: true });
                 self.family_rows(&instance.family).await?
             }
             RequestCall::Remember { result } => {
                 let result = text_of(result, call)?;
+                let made = self.tx.transaction.step_count();
                 let open = self.need_instance(None)?;
-                open.result = result;
-                told("begun", open.at_work.instance().number, open.result.clone())
+                let request = open.remembered().request.clone();
+                let told = told("begun", open.at_work.instance().number, result.clone());
+                open.remember(Remembered { made, request, result, is_prepared: false });
+                told
             }
             RequestCall::Commit { instance } => {
                 let instance = instance.as_ref().map(|it| self.instance(it, call)).transpose()?;
@@ -90,7 +106,18 @@ impl Session {
             let hint = "Instances count from 1; each attempt has a number of its own, larger than those before.";
             return Err(ErrorFields::error("22023", message).with(b'H', hint).into());
         }
-        Ok(Instance { owner: self.tx.user.clone(), family, number })
+        Ok(Instance { owner: self.owner(), family, number })
+    }
+
+    /// Whose requests they are: the role's number on node 1, for another may get its name.
+    fn owner(&self) -> String {
+        self.tx.role.to_string()
+    }
+
+    fn open_block(&mut self) {
+        if self.tx.transaction.mode != Mode::Explicit {
+            self.tx.begin_transaction(&Characteristics::default());
+        }
     }
 
     /// Errors: 40001 where a later instance has begun; 55006 where another session executes this one; 25001 inside a
@@ -100,7 +127,9 @@ impl Session {
         instance: Instance,
     ) -> Result<Vec<Vec<Option<String>>>, Failure> {
         let transaction = &self.tx.transaction;
-        if transaction.request.is_some() || transaction.queried || !transaction.nodes.is_empty() {
+        // A savepoint could take the block back to where it had not been told that all is done.
+        let has_begun = transaction.queried || transaction.last_savepoint().is_some();
+        if transaction.request.is_some() || has_begun || !transaction.nodes.is_empty() {
             let message =
                 "an instance of a request must begin before its transaction has done anything";
             return Err(Failure::error("25001", message));
@@ -108,13 +137,26 @@ impl Session {
         let cluster = self.tx.registry.cluster.clone();
         // The first fences nobody.
         if 1 < instance.number {
-            let Kept { fence, committed, result, .. } =
-                cluster.begin_request(&instance).await.map_err(|error| error.to_fields())?;
+            let give_up = Instant::now() + COMMIT_PATIENCE;
+            let Kept { fence, committed, result, .. } = loop {
+                let kept = cluster.begin_request(&instance).await;
+                if let Some(kept) = kept.map_err(|error| error.to_fields())? {
+                    break kept;
+                }
+                // An earlier one is in its commit on the keeper, and waits there, for others or for its own code.
+                self.end_earlier(self.tx.registry.requests.earlier(&instance));
+                if give_up < Instant::now() {
+                    let family = &instance.family;
+                    let message =
+                        format!("an earlier instance of request \"{family}\" is being committed");
+                    return Err(ErrorFields::error(sqlstate::LOCK_NOT_AVAILABLE, message)
+                        .with(b'H', AGAIN)
+                        .into());
+                }
+            };
             if let Some(by) = committed {
                 // Who does not look at the answer must not execute it again: the block takes nothing but its end.
-                if self.tx.transaction.mode != Mode::Explicit {
-                    self.tx.begin_transaction(&Characteristics::default());
-                }
+                self.open_block();
                 self.tx.transaction.failed = true;
                 return Ok(told("committed", by, result));
             }
@@ -134,17 +176,21 @@ impl Session {
                 ErrorFields::error("55006", message).with(b'H', hint).into()
             }
         })?;
-        for session in earlier {
-            // It cannot commit any more, and its locks would only be in the way. A node that hangs keeps nobody waiting.
-            let registry = self.tx.registry.clone();
-            tokio::spawn(async move { registry.end_session(session, SUPERSEDED_MESSAGE).await });
-        }
-        if self.tx.transaction.mode != Mode::Explicit {
-            self.tx.begin_transaction(&Characteristics::default());
-        }
-        self.tx.transaction.request =
-            Some(OpenRequest { at_work, request: None, result: None, is_prepared: false });
+        // They cannot commit any more, and their locks would only be in the way.
+        self.end_earlier(earlier);
+        self.open_block();
+        self.tx.transaction.request = Some(OpenRequest::new(at_work));
         Ok(told("begun", number, None))
+    }
+
+    /// Ends these sessions. It is not awaited: a node that hangs keeps nobody waiting.
+    fn end_earlier(&self, sessions: Vec<i32>) {
+        for session in sessions {
+            let registry = self.tx.registry.clone();
+            tokio::spawn(async move {
+                registry.end_session(session, SUPERSEDED_MESSAGE, FORCE_PATIENCE).await
+            });
+        }
     }
 
     /// The instance whose transaction is open; it must be this one, if one is named.
@@ -171,7 +217,7 @@ impl Session {
     /// What is known of a family: its instances, with their states and results, and what was asked for.
     async fn family_rows(&mut self, family: &str) -> Result<Vec<Vec<Option<String>>>, Failure> {
         let cluster = self.tx.registry.cluster.clone();
-        let kept = cluster.look_up_request(&self.tx.user, family).await;
+        let kept = cluster.look_up_request(&self.owner(), family).await;
         let Kept { fence, committed, request, result, .. } =
             kept.map_err(|error| error.to_fields())?;
         let row = |number: i64, state: &str, result: Option<String>, request: Option<String>| {
@@ -189,30 +235,33 @@ impl Session {
             None => (),
         }
         if let (Some(own), Some(number)) = (own, number_of_own) {
-            let state = match (committed.is_some() || number < fence, own.is_prepared) {
+            let state = match (committed.is_some() || number < fence, own.remembered().is_prepared)
+            {
                 (true, _) => "abort",
                 (false, true) => "prepared",
                 (false, false) => "begun",
             };
-            rows.push(row(number, state, own.result.clone(), own.request.clone()));
+            let Remembered { request, result, .. } = own.remembered().clone();
+            rows.push(row(number, state, result, request));
         }
         rows.sort();
         Ok(rows)
     }
 
-    /// Commits the transaction of an instance that has written on these nodes, with what is kept of it.
+    /// Commits the transaction of an instance that has used these nodes, with what is kept of it. All of them vote:
+    /// of what a query calls it is not known whether it writes.
     ///
     /// Errors: as those of any commit; 40001 also where another instance has committed or a later one has begun.
     pub(super) async fn commit_request(
         &mut self,
         record: Record,
-        writers: &[NodeId],
+        used: &[NodeId],
         late: Option<Arc<LateCode>>,
     ) -> Result<(), Failure> {
         let keeper = self.tx.registry.cluster.keeper_of(&record.instance.family);
-        match writers {
+        let is_read_only = self.tx.transaction.is_read_only();
+        match used {
             [] => {
-                self.commit_readers(&BTreeSet::new()).await?;
                 let finishers = &self.tx.registry.cluster.finishers;
                 match finishers.decide_request(keeper, record.sql()).await {
                     Ok(()) => Ok(()),
@@ -220,21 +269,22 @@ impl Session {
                     Err(lost) => Err(unknown_outcome(lost).with(b'H', ASK_LATER).into()),
                 }
             }
-            [writer] if *writer == keeper => {
+            // READ ONLY, nothing can be kept in it.
+            [node] if *node == keeper && !is_read_only => {
                 self.commit_one_writer(keeper, late.as_ref(), Some(&record)).await
             }
-            writers => {
-                if self.tx.cannot_prepare(writers).is_some() {
+            used => {
+                if self.tx.cannot_prepare(used).is_some() {
                     return Err(Failure::unsupported(
                         "a request that has used temporary tables, LISTEN, NOTIFY or a cursor WITH HOLD cannot be committed",
                         format!(
-                            "It has written on nodes other than the one that keeps it, node {keeper}, and a node cannot prepare such things."
+                            "It has used nodes other than the one that keeps it, node {keeper}, and a node cannot prepare such things."
                         ),
                         "Do without them in a request.",
                     ));
                 }
-                let form = if writers.contains(&keeper) { Form::Apart } else { Form::Elsewhere };
-                self.commit_global(writers, late, (keeper, form), Some(record)).await
+                let form = if used.contains(&keeper) { Form::Apart } else { Form::Elsewhere };
+                self.commit_global(used, late, (keeper, form), Some(record)).await
             }
         }
     }

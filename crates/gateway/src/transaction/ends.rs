@@ -126,6 +126,9 @@ impl TransactionContext {
         let steps = self.transaction.step_count();
         let made = self.cursors.values_mut().filter_map(|cursor| cursor.made.as_mut());
         made.for_each(|made| *made = (*made).min(steps));
+        if let Some(request) = &mut self.transaction.request {
+            request.release(steps);
+        }
         for portal in self.portals.values_mut() {
             if let Portal::Rows { made, .. } = portal {
                 *made = (*made).min(steps);
@@ -228,6 +231,10 @@ impl TransactionContext {
     /// The nodes that vote on the commit: those that may have written; at SERIALIZABLE, if it
     /// has used several nodes, all of them, for what was only read may have been overwritten.
     pub(crate) fn voters(&self) -> BTreeSet<NodeId> {
+        if self.transaction.request.is_some() {
+            // What it has led to is committed with all that it has done, also by code that a query calls.
+            return self.transaction.nodes.keys().copied().collect();
+        }
         let mut voters: BTreeSet<_> = self.transaction.writers().collect();
         if self.takes_votes_of_readers() && 1 < self.transaction.used.len() {
             voters.extend(&self.transaction.used);

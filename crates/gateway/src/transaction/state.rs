@@ -305,6 +305,15 @@ pub struct Transaction {
 pub struct OpenRequest {
     /// Which one.
     pub at_work: AtWork,
+    /// What was to be remembered at first, and since; ROLLBACK TO takes the last away.
+    remembered: Vec<Remembered>,
+}
+
+/// What is to be remembered of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Remembered {
+    /// How many steps the transaction had then.
+    pub made: usize,
     /// What was asked for, as far as its client has said.
     pub request: Option<String>,
     /// What its client is to be told.
@@ -314,13 +323,40 @@ pub struct OpenRequest {
 }
 
 impl OpenRequest {
+    /// Nothing is to be remembered yet.
+    pub fn new(at_work: AtWork) -> Self {
+        Self { at_work, remembered: vec![Remembered::default()] }
+    }
+
+    /// What was said last counts.
+    pub fn remembered(&self) -> &Remembered {
+        self.remembered.last().expect("the first one stays")
+    }
+
+    /// From now on.
+    pub fn remember(&mut self, said: Remembered) {
+        // What no savepoint can bring back is not kept.
+        if 1 < self.remembered.len() && self.remembered().made == said.made {
+            self.remembered.pop();
+        }
+        self.remembered.push(said);
+    }
+
+    /// The transaction has gone back to where it had `steps` steps, the last of them a savepoint's.
+    pub fn go_back(&mut self, steps: usize) {
+        let kept = self.remembered.iter().skip(1).take_while(|said| said.made < steps).count();
+        self.remembered.truncate(1 + kept);
+    }
+
+    /// A savepoint is released: what was said after it was said after `steps` steps.
+    pub fn release(&mut self, steps: usize) {
+        self.remembered.iter_mut().for_each(|said| said.made = said.made.min(steps));
+    }
+
     /// What is to be kept when it commits.
     pub fn record(&self) -> Record {
-        Record {
-            instance: self.at_work.instance().clone(),
-            request: self.request.clone(),
-            result: self.result.clone(),
-        }
+        let Remembered { request, result, .. } = self.remembered().clone();
+        Record { instance: self.at_work.instance().clone(), request, result }
     }
 }
 

@@ -76,7 +76,8 @@ fn call(text: &str, statement: &[Lexeme<'_>]) -> Option<String> {
     is_whole.then(|| {
         // Never shorter than what it stands for, whatever white space that had.
         let length = statement.last().map_or(0, |last| last.end - word.start);
-        format!("{:length$}", format!("SELECT {function}({listed})"))
+        // Whatever functions the search path has.
+        format!("{:length$}", format!("SELECT tutti.{function}({listed})"))
     })
 }
 
@@ -91,21 +92,28 @@ mod tests {
     #[test]
     fn the_papers_statements_are_calls() {
         let call = |text: &str| rewritten(text).map(|text| text.trim_end().to_owned());
-        assert_eq!(call("BEGIN_MIP 'a b', 1"), Some("SELECT tutti_begin('a b',1)".to_owned()));
-        assert_eq!(call("begin_mip $1, $2;"), Some("SELECT tutti_begin($1,$2);".to_owned()));
+        assert_eq!(
+            call("BEGIN_MIP 'a b', 1"),
+            Some("SELECT tutti.tutti_begin('a b',1)".to_owned())
+        );
+        assert_eq!(call("begin_mip $1, $2;"), Some("SELECT tutti.tutti_begin($1,$2);".to_owned()));
         assert_eq!(
             call("PREPARE_MIP 'a', 2 'buy it' 'it''s yours'"),
-            Some("SELECT tutti_prepare('a',2,'buy it','it''s yours')".to_owned())
+            Some("SELECT tutti.tutti_prepare('a',2,'buy it','it''s yours')".to_owned())
         );
         assert_eq!(
             call("prepare_mip 'a', 2, 'buy', 'yours'"),
-            Some("SELECT tutti_prepare('a',2,'buy','yours')".to_owned())
+            Some("SELECT tutti.tutti_prepare('a',2,'buy','yours')".to_owned())
         );
-        assert_eq!(call("COMMIT_MIP 'a', 2"), Some("SELECT tutti_commit('a',2)".to_owned()));
-        assert_eq!(call("COMMIT_MIP"), Some("SELECT tutti_commit()".to_owned()));
+        assert_eq!(call("COMMIT_MIP 'a', 2"), Some("SELECT tutti.tutti_commit('a',2)".to_owned()));
+        assert_eq!(call("COMMIT_MIP"), Some("SELECT tutti.tutti_commit()".to_owned()));
         assert_eq!(call("COMMIT"), None);
         assert_eq!(call("SELECT 'begin_mip 1'"), None);
-        assert_eq!(call("BEGIN_MIP"), Some("SELECT tutti_begin()".to_owned()), "which is refused");
+        assert_eq!(
+            call("BEGIN_MIP"),
+            Some("SELECT tutti.tutti_begin()".to_owned()),
+            "which is refused"
+        );
         assert_eq!(call("BEGIN_MIP 'a'"), None, "a syntax error");
     }
 

@@ -38,7 +38,8 @@ pub(in crate::planner) fn special_select(
         {
             Ok(signal(name, call))
         }
-        [name] | ["tutti", name] if name.starts_with("tutti_") => {
+        ["tutti", name] if name.starts_with("tutti_") => tutti_call(name, call, in_from),
+        [name] if name.starts_with("tutti_") => {
             // A function of the user's own by such a name is the user's own business.
             if context.catalog.function(context.scope, None, name).is_some() {
                 return Ok(None);
