@@ -314,3 +314,49 @@ fn unique_indexes_over_all_nodes_and_dumps_work() -> Result<()> {
     ensure!(told.contains(option), "{told}");
     Ok(())
 }
+
+/// A key that is stored otherwise than it is written, rounded or trimmed, may belong to another range.
+#[test]
+fn keys_that_storing_changes_go_where_what_is_stored_belongs() -> Result<()> {
+    let (_cluster, mut client) = start()?;
+    for (create, first, written, stored) in [
+        (
+            "k timestamp(0) PRIMARY KEY, v int) DISTRIBUTE BY RANGE (k) SPLIT AT VALUES ('2026-01-02')",
+            "2026-01-01 12:00:00",
+            "2026-01-01 23:59:59.6",
+            "2026-01-02 00:00:00",
+        ),
+        (
+            "k varchar(3) COLLATE \"C\" PRIMARY KEY, v int) DISTRIBUTE BY RANGE (k) SPLIT AT VALUES ('ab  ', 'b')",
+            "ac",
+            "ab     ",
+            "ab ",
+        ),
+        (
+            "k timestamp(0) PRIMARY KEY, v int) DISTRIBUTE BY HASH (k)",
+            "2026-01-01 12:00:00",
+            "2026-01-01 23:59:59.6",
+            "2026-01-02 00:00:00",
+        ),
+    ] {
+        client.query(&format!("CREATE TABLE kept ({create}"))?;
+        for prepares in [false, true] {
+            client.query(&format!("INSERT INTO kept VALUES ('{first}', 1)"))?;
+            let update = match prepares {
+                false => format!("UPDATE kept SET k = '{written}' WHERE k = '{first}'"),
+                true => format!(
+                    "PREPARE u AS UPDATE kept SET k = $1 WHERE k = $2; EXECUTE u ('{written}', '{first}'); DEALLOCATE u"
+                ),
+            };
+            client.query(&update)?;
+            let found = client.value(&format!("SELECT count(*) FROM kept WHERE k = '{stored}'"))?;
+            ensure!(found == "1", "{create}, prepared {prepares}: {found}");
+            let again = client.simple(&format!("INSERT INTO kept VALUES ('{stored}', 2)"), b"")?;
+            let refused = again.error().is_some_and(|error| error.sqlstate() == "23505");
+            ensure!(refused, "{create}, prepared {prepares}: {again}");
+            client.query("DELETE FROM kept")?;
+        }
+        client.query("DROP TABLE kept")?;
+    }
+    Ok(())
+}

@@ -171,6 +171,7 @@ fn whoever_is_overtaken_cannot_commit() -> Result<()> {
         ensure!(sqlstate(&refused) == "40001", "{way}: {refused}");
         let told = client.simple(&format!("BEGIN_MIP '{family}', 3"), b"")?;
         ensure!(sqlstate(&told) == "40001", "{way}: {told}");
+        client.query("ROLLBACK")?;
         ensure!(client.value("SELECT sum(amount) FROM stock")? == "6000", "{way}");
         let told = client.query(&format!("BEGIN_MIP '{family}', {}", 8 + number))?;
         ensure!(told.len() == 1 && told[0][0].as_deref() == Some("begun"), "{told:?}");

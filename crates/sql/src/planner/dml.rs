@@ -356,9 +356,12 @@ fn keeps_key(
     facts: &Facts<'_, '_>,
 ) -> bool {
     let pins = facts.pins_of(target);
-    match (facts.pin(relation, assigned), pins.as_deref()) {
-        // The same bucket is enough: the row stays where it is.
-        (Some(assigned), Some([pinned])) => assigned == *pinned,
+    match (facts.stored_pin(relation, assigned), pins.as_deref()) {
+        // The same bucket is enough: the row stays where it is. That of what is stored, which may not be what is
+        // written (rounded, trimmed); a parameter that the key is equal to is stored as it is.
+        (Some(assigned), Some([pinned])) => {
+            assigned.map == pinned.map && assigned.value == pinned.value && !pinned.ends
+        }
         _ => false,
     }
 }

@@ -248,9 +248,9 @@ impl<'s, 'a> Facts<'s, 'a> {
         Some(vec![low.unwrap_or_else(|| at(0)), high.unwrap_or_else(|| at(last))])
     }
 
-    /// The pin of a table's key to a value, as [`pin`].
-    pub(super) fn pin(&self, relation: &Relation, value: Value<'_>) -> Option<Pin> {
-        pin(relation, value, self.analysis.maps?)
+    /// The pin of a value that is stored in a table's key, as [`stored_pin`].
+    pub(super) fn stored_pin(&self, relation: &Relation, value: Value<'_>) -> Option<Pin> {
+        stored_pin(value, relation, self.analysis.maps?)
     }
 
     /// Whether only rows matter whose column has one of the values of [`Self::from_columns`].
