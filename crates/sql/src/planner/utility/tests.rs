@@ -176,14 +176,14 @@ fn functions_of_tutti() {
         "SELECT tutti_distribute('orders')",
         expect![[r#"
             42883 function tutti_distribute with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_progress(), tutti_check(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_progress(), tutti_check(); their arguments are literals. Those for requests, whose arguments may be parameters, are tutti_begin('request', instance), tutti_remember('result'), tutti_prepare('request', instance, 'asked', 'result'), tutti_commit('request', instance), tutti_request('request').
         "#]],
     );
     check(
         "SELECT tutti_version(1)",
         expect![[r#"
             42883 function tutti_version with these arguments does not exist
-              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_progress(), tutti_check(); their arguments are literals.
+              Tutti's functions are tutti_distribute('table', 'column', …), tutti_replicate('table', …), tutti_round_robin('table', …), tutti_home('table', …), tutti_function('function', 'row' or 'replicated' or 'home'), tutti_outcome('gid'), tutti_version(), tutti_nodes(), tutti_tables(), tutti_functions(), tutti_in_doubt(), tutti_lag(), tutti_progress(), tutti_check(); their arguments are literals. Those for requests, whose arguments may be parameters, are tutti_begin('request', instance), tutti_remember('result'), tutti_prepare('request', instance, 'asked', 'result'), tutti_commit('request', instance), tutti_request('request').
         "#]],
     );
 }
