@@ -14,7 +14,7 @@ use tutti_sql::hash::{Bucketing, KeyType};
 use tutti_txn::gid::Gid;
 use tutti_wire::sqlstate;
 
-use crate::catalog::maps::even_map;
+use crate::catalog::maps::even_node;
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
 
@@ -75,7 +75,7 @@ pub fn keeper_of(family: &str, nodes: &[NodeId]) -> NodeId {
     let bucket = Bucketing::Hash
         .bucket_of_text(key_type, tag)
         .expect("a text, or the text of an integer, has a hash");
-    even_map(nodes).node(bucket)
+    even_node(nodes, bucket)
 }
 
 impl Cluster {
@@ -161,23 +161,21 @@ impl Record {
     /// On a connection of the gateway's own to the keeper: records that the transaction of this identifier is
     /// committed, and this with it. An ERROR: neither is recorded, nor will be.
     pub(crate) fn decision_sql(&self, gid: &Gid) -> String {
-        let Instance { owner, family, number } = &self.instance;
         let gid = quote_literal(&gid.to_string());
-        let [owner, family] = [owner, family].map(|text| quote_literal(text));
-        let [request, result] = [&self.request, &self.result]
-            .map(|text| text.as_deref().map_or("NULL".to_owned(), quote_literal));
-        format!(
-            "SELECT tutti.decide_request({gid}, {owner}, {family}, {number}, {request}, {result})"
-        )
+        format!("SELECT tutti.decide_request({gid}, {})", self.arguments())
     }
 
-    /// The same, of a transaction that has written nothing.
+    /// The same, of a transaction that has used no node.
     pub fn sql(&self) -> String {
+        format!("SELECT tutti.keep_request({}, NULL)", self.arguments())
+    }
+
+    fn arguments(&self) -> String {
         let Instance { owner, family, number } = &self.instance;
         let [owner, family] = [owner, family].map(|text| quote_literal(text));
         let [request, result] = [&self.request, &self.result]
             .map(|text| text.as_deref().map_or("NULL".to_owned(), quote_literal));
-        format!("SELECT tutti.keep_request({owner}, {family}, {number}, {request}, {result}, NULL)")
+        format!("{owner}, {family}, {number}, {request}, {result}")
     }
 
     /// What a gateway seals, before a transaction of a client's keeps it itself.
@@ -214,6 +212,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::catalog::maps::even_map;
 
     #[test]
     fn families_are_kept_by_all_nodes_and_each_by_one() {

@@ -202,8 +202,7 @@ fn table_status(relation: &Relation, maps: &Maps, nodes: &[NodeStatus]) -> Table
     let name = format!("{}.{}", relation.schema, relation.name);
     let (placement, key, map) = match &relation.placement {
         Placement::Hash { key, map, .. } => {
-            let is_range = maps.get(map).is_some_and(|it| it.bucketing.splits().is_some());
-            let word = if is_range { "range" } else { "hash" };
+            let word = maps.get(map).map_or("hash", |it| it.bucketing.word());
             (word, Some(relation.columns[*key].name.clone()), Some(*map))
         }
         Placement::RoundRobin => ("round robin", None, None),

@@ -78,11 +78,6 @@ impl<R: Clone> Family<R> {
         Ok(())
     }
 
-    /// Which instance has committed, and with what result.
-    pub fn committed(&self) -> Option<&(Instance, R)> {
-        self.committed.as_ref()
-    }
-
     /// The latest instance that has begun or committed, of those that the keeper was told of.
     pub fn fence(&self) -> Instance {
         self.fence

@@ -5,7 +5,7 @@
 //! Start reading at [`map_by`].
 
 use tutti_sql::catalog::{BucketMap, MapId, NodeId};
-use tutti_sql::hash::{BUCKET_COUNT, Bucketing, KeyType, Splits};
+use tutti_sql::hash::{BUCKET_COUNT, Bucket, Bucketing, KeyType, Splits};
 
 /// The bucket map that tables with keys of this type get: each type family has its own,
 /// whose id is the same on all clusters, so that two sessions that need it first agree on it.
@@ -48,11 +48,14 @@ pub fn map_by(bucketing: &Bucketing, key_type: KeyType) -> Option<MapId> {
     }
 }
 
-/// Buckets distributed over the nodes in equal, contiguous parts.
+/// The node of a bucket where they are distributed over the nodes in equal, contiguous parts.
+pub fn even_node(nodes: &[NodeId], bucket: Bucket) -> NodeId {
+    nodes[usize::from(bucket.0) * nodes.len() / usize::from(BUCKET_COUNT)]
+}
+
+/// All buckets distributed so.
 pub fn even_map(nodes: &[NodeId]) -> BucketMap {
-    let node_of =
-        |bucket: u16| nodes[usize::from(bucket) * nodes.len() / usize::from(BUCKET_COUNT)];
-    BucketMap::by_hash((0..BUCKET_COUNT).map(node_of).collect())
+    BucketMap::by_hash((0..BUCKET_COUNT).map(|it| even_node(nodes, Bucket(it))).collect())
 }
 
 /// The same for ranges; the buckets that are none are as those of a hash.

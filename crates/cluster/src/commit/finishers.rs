@@ -43,16 +43,14 @@ impl Finishers {
     /// Requires: a tokio runtime, and at least one connection.
     pub fn new(endpoints: &Endpoints, connections: usize) -> Self {
         assert!(0 < connections, "nothing could be finished");
-        let connection = |endpoint: &Endpoint| {
-            PipelinedConnection::new(endpoint.clone(), "tutti finisher", Durability::Relaxed)
+        let several = |endpoint: &Endpoint, name, durability| {
+            let one = |_| PipelinedConnection::new(endpoint.clone(), name, durability);
+            (0..connections).map(one).collect()
         };
-        let of_requests = |endpoint: &Endpoint| {
-            PipelinedConnection::new(endpoint.clone(), "tutti requests", Durability::Full)
-        };
-        let node = |endpoint| Node {
-            connections: (0..connections).map(|_| connection(endpoint)).collect(),
+        let node = |endpoint: &Endpoint| Node {
+            connections: several(endpoint, "tutti finisher", Durability::Relaxed),
             decision_log: DecisionLog::new(endpoint.clone()),
-            requests: (0..connections).map(|_| of_requests(endpoint)).collect(),
+            requests: several(endpoint, "tutti requests", Durability::Full),
         };
         Self { nodes: endpoints.iter().map(|it| (it.node(), node(it))).collect() }
     }

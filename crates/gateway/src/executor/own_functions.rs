@@ -7,7 +7,7 @@
 
 use tutti_cluster::audit;
 use tutti_cluster::recovery::{self, InDoubt, Recoverer};
-use tutti_sql::catalog::{BucketMap, NodeId, Placement, RelationKind};
+use tutti_sql::catalog::{NodeId, Placement, RelationKind};
 use tutti_sql::closure::{Declaration, FunctionCode};
 use tutti_sql::plan::{Access, RequestCall, Shown, TuttiCall};
 use tutti_wire::backend::ColumnDescription;
@@ -172,9 +172,8 @@ impl Executor<'_> {
             .map(|relation| {
                 let (placement, key) = match &relation.placement {
                     Placement::Hash { key, map, .. } => {
-                        let is_range = |map: &BucketMap| map.bucketing.splits().is_some();
-                        let is_range = self.tx.catalog.maps.get(map).is_some_and(is_range);
-                        let word = if is_range { "range" } else { "hash" };
+                        let maps = &self.tx.catalog.maps;
+                        let word = maps.get(map).map_or("hash", |it| it.bucketing.word());
                         (word, Some(&relation.columns[*key].name))
                     }
                     Placement::RoundRobin => ("round robin", None),

@@ -104,11 +104,6 @@ impl Splits {
         self.family
     }
 
-    /// The values, each in the spelling that all servers read alike.
-    pub fn texts(&self) -> &[String] {
-        &self.texts
-    }
-
     /// How many ranges there are: one more than values.
     pub fn range_count(&self) -> u16 {
         u16::try_from(self.keys.len()).expect("fewer than there are buckets") + 1
@@ -178,6 +173,14 @@ impl Key<'_> {
 }
 
 impl Bucketing {
+    /// For people.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Range(_) => "range",
+        }
+    }
+
     /// The split values, of a map of ranges.
     pub fn splits(&self) -> Option<&Splits> {
         match self {

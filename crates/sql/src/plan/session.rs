@@ -251,17 +251,6 @@ pub enum Value {
 }
 
 impl RequestCall {
-    /// The function's name.
-    pub fn function(&self) -> &'static str {
-        match self {
-            Self::Begin { .. } => "tutti_begin",
-            Self::Prepare { .. } => "tutti_prepare",
-            Self::Remember { .. } => "tutti_remember",
-            Self::Commit { .. } => "tutti_commit",
-            Self::Look { .. } => "tutti_request",
-        }
-    }
-
     /// Its values, in the order of its arguments, and whether each is a number.
     pub fn values(&self) -> Vec<(&Value, bool)> {
         fn named(it: &InstanceNamed) -> [(&Value, bool); 2] {

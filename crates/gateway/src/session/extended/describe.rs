@@ -44,16 +44,8 @@ pub(super) fn parameters_known_here(plan: &Plan, given: &[u32]) -> Option<Vec<u3
         let Value::Parameter(index) = value else { continue };
         let index = usize::from(*index);
         types.resize(types.len().max(index + 1), TEXT);
-        types[index] = match given.get(index) {
-            Some(0) | None => {
-                if is_number {
-                    BIGINT
-                } else {
-                    TEXT
-                }
-            }
-            Some(named) => *named,
-        };
+        let open = if is_number { BIGINT } else { TEXT };
+        types[index] = given.get(index).copied().filter(|named| *named != 0).unwrap_or(open);
     }
     Some(types)
 }
