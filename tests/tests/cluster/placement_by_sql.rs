@@ -15,7 +15,7 @@ use tutti_tests::servers;
 const NODES: u16 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn start() -> Result<(TestCluster, Client)> {
+pub(crate) fn start() -> Result<(TestCluster, Client)> {
     let cluster = TestCluster::start_at_home(servers::start(NODES)?)?;
     let client = Client::connect(&cluster.endpoint())?;
     Ok((cluster, client))
@@ -61,7 +61,7 @@ fn alter(client: &mut Client, sql: &str) -> Result<Vec<String>> {
 }
 
 /// Runs what must be refused; returns message, detail and hint.
-fn refused(client: &mut Client, sql: &str, sqlstate: &str) -> Result<String> {
+pub(crate) fn refused(client: &mut Client, sql: &str, sqlstate: &str) -> Result<String> {
     let answer = client.simple(sql, b"")?;
     let error = answer.error().with_context(|| format!("{sql}: not refused"))?;
     let parts = [Some(error.message()), error.get(b'D'), error.get(b'H')];

@@ -2,32 +2,16 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tutti_tests::client::Client;
 use tutti_tests::gateway::TestCluster;
-use tutti_tests::{programs, servers};
+use tutti_tests::programs;
 
-const NODES: u16 = 3;
-
-fn start() -> Result<(TestCluster, Client)> {
-    let cluster = TestCluster::start_at_home(servers::start(NODES)?)?;
-    let client = Client::connect(&cluster.endpoint())?;
-    Ok((cluster, client))
-}
+use crate::placement_by_sql::{refused, start};
 
 /// What `sql` says on each node by itself.
 fn on_nodes(cluster: &TestCluster, sql: &str) -> Result<Vec<String>> {
     cluster.nodes().iter().map(|node| Client::connect(node)?.value(sql)).collect()
-}
-
-/// Runs what must be refused; returns message, detail and hint.
-fn refused(client: &mut Client, sql: &str, sqlstate: &str) -> Result<String> {
-    let answer = client.simple(sql, b"")?;
-    let error = answer.error().with_context(|| format!("{sql}: not refused"))?;
-    let parts = [Some(error.message()), error.get(b'D'), error.get(b'H')];
-    let said = parts.into_iter().flatten().collect::<Vec<_>>().join(" | ");
-    ensure!(error.sqlstate() == sqlstate, "{sql}: {} {said}", error.sqlstate());
-    Ok(said)
 }
 
 fn plan(client: &mut Client, sql: &str) -> Result<String> {

@@ -154,7 +154,7 @@ fn run_client(
     Ok(asked)
 }
 
-fn count_prepared(servers: &Cluster) -> Result<u64> {
+pub(crate) fn count_prepared(servers: &Cluster) -> Result<u64> {
     let mut count = 0;
     for index in 0..servers.servers().len() {
         let mut node = Client::connect(&servers::endpoint(servers, index))?;

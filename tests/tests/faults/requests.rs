@@ -21,6 +21,8 @@ use tutti_tests::environment;
 use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::servers;
 
+use crate::kill9::count_prepared;
+
 /// How many times to kill; more finds more.
 const ROUNDS: &str = "TUTTI_REQUESTS_ROUNDS";
 const ROUNDS_DEFAULT: u64 = 10;
@@ -99,10 +101,7 @@ fn a_request_that_is_sent_again_is_executed_once() -> Result<()> {
         check(&mut Client::connect(&serving.endpoint())?, &told)
             .with_context(|| format!("{SEED}={seed}\n{}", serving.log()))
     })?;
-    for index in 0..usize::from(NODES) {
-        let mut node = Client::connect(&servers::endpoint(&servers, index))?;
-        ensure!(node.value("SELECT count(*) FROM pg_prepared_xacts")? == "0");
-    }
+    ensure!(count_prepared(&servers)? == 0);
     let again = told.values().filter(|it| 1 < it.attempts).count();
     let by_another = told.values().filter(|it| it.was_told_by_another).count();
     println!(

@@ -33,6 +33,10 @@ const COMMIT_PATIENCE: Duration = Duration::from_secs(10);
 const FORCE_PATIENCE: Duration = Duration::from_millis(300);
 const AGAIN: &str = "Nothing was committed. Begin a later instance: it is given the result, if there is one by then.";
 
+/// What is said with an unknown outcome.
+pub(super) const ASK_LATER: &str =
+    "Begin a later instance of the request: it is given the result, if there is one.";
+
 /// `tutti_begin` answers one row: what became of the family, by which instance, and with what result.
 fn told(state: &str, instance: i64, result: Option<String>) -> Vec<Vec<Option<String>>> {
     vec![vec![Some(state.to_owned()), Some(instance.to_string()), result]]
@@ -288,13 +292,7 @@ impl Session {
             }
         }
     }
-}
 
-/// What is said with an unknown outcome.
-pub(super) const ASK_LATER: &str =
-    "Begin a later instance of the request: it is given the result, if there is one.";
-
-impl Session {
     /// Keeps what this instance has led to, in the transaction of its client's on the keeper.
     pub(super) async fn keep_request(
         &mut self,

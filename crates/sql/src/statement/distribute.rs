@@ -6,7 +6,7 @@
 use pg_query::protobuf::Token;
 
 use super::syntax_error;
-use super::tokens::{Lexeme, scan, with_depth};
+use super::tokens::{Lexeme, may_contain, scan, with_depth};
 use crate::refusal::Refusal;
 
 /// What a `DISTRIBUTE BY` clause asks for.
@@ -96,9 +96,7 @@ enum Of {
 /// stay; one of an ALTER TABLE by what changes nothing, and spaces. `None` when there is none: the text is then parsed
 /// as it is, and a clause in any other statement is a syntax error of PostgreSQL's grammar.
 pub(super) fn take_clauses(text: &str) -> Result<Option<(String, Vec<Clause>)>, Refusal> {
-    let contains_word =
-        text.as_bytes().windows(10).any(|window| window.eq_ignore_ascii_case(b"distribute"));
-    if !contains_word {
+    if !may_contain(text, "distribute") {
         return Ok(None);
     }
     // What the scanner refuses the grammar refuses too, with the position.

@@ -4,7 +4,7 @@
 //! Evaluation of Multi-Instance-Precommit Schemes within PostgreSQL", section 3).
 //! Never: knows what they do; [`RequestCall`](crate::plan::RequestCall) says it.
 
-use super::tokens::{Lexeme, scan};
+use super::tokens::{Lexeme, may_contain, scan};
 
 /// Each statement, the function that does the same, and how many values it takes.
 const STATEMENTS: [(&str, &str, usize); 3] = [
@@ -30,8 +30,7 @@ impl Rewritten {
 
 /// Writes such statements as calls. `None`: there is none in the text.
 pub(super) fn write_calls(text: &str) -> Option<Rewritten> {
-    let contains_word = text.as_bytes().windows(4).any(|it| it.eq_ignore_ascii_case(b"_mip"));
-    if !contains_word {
+    if !may_contain(text, "_mip") {
         return None;
     }
     // What the scanner refuses the grammar refuses too, with the position.

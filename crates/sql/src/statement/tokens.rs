@@ -55,6 +55,11 @@ fn truncate_identifier(name: &str) -> &str {
     &name[..end]
 }
 
+/// Whether the letters of a word stand somewhere in the text, in any case: if not, it need not be scanned for it.
+pub(super) fn may_contain(text: &str, word: &str) -> bool {
+    text.as_bytes().windows(word.len()).any(|it| it.eq_ignore_ascii_case(word.as_bytes()))
+}
+
 /// The text's tokens, comments left out.
 pub(crate) fn scan(text: &str) -> Result<Vec<Lexeme<'_>>, pg_query::Error> {
     let tokens = super::grammar::scan(text)?;
