@@ -85,7 +85,10 @@ const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
         (SELECT string_agg(DISTINCT x.oprcode::oid::text, ' ') FROM pg_amop m
          JOIN pg_amop s ON s.amopfamily = m.amopfamily
          JOIN pg_operator x ON x.oid = s.amopopr AND x.oprcode::oid >= 16384
-         WHERE m.amopopr = o.oid))
+         WHERE m.amopopr = o.oid)),
+    -- Of a domain, an enum or a row, `=` may as well be the one that is built in.
+    NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright) AND t.oid >= 16384
+        AND t.typtype = 'b' AND t.typelem = 0)
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 
 /// Types that may have code or parts; of row types of tables, only those
@@ -352,6 +355,7 @@ pub(super) fn read(
             schema: operators.text(row, 1)?.to_owned(),
             name: operators.text(row, 2)?.to_owned(),
             uses: uses.map(Use::Function).collect(),
+            over_built_in: operators.boolean(row, 4)?,
         };
         code.add_operator(operators.number(row, 0)?, operator);
     }

@@ -287,6 +287,7 @@ fn code_is_reached_by_names_of_every_kind() {
         schema: "public".to_owned(),
         name: "###".to_owned(),
         uses: vec![Use::Function(reads_h)],
+        over_built_in: true,
     };
     world.code.add_operator(40_001, operator);
     let domain = TypeCode {

@@ -110,6 +110,9 @@ pub struct OperatorCode {
     pub name: String,
     /// Its function, and those that estimate it.
     pub uses: Vec<Use>,
+    /// Neither operand is of a base type of the user's: its name, said of values of PostgreSQL's own types,
+    /// may mean it.
+    pub over_built_in: bool,
 }
 
 /// A type of the user's that has code, or parts that may have.
@@ -494,6 +497,17 @@ impl Code {
     /// Whether a user's operator has this name.
     pub(crate) fn has_operator(&self, name: &str) -> bool {
         self.operators.values().any(|operator| operator.name == name)
+    }
+
+    /// Whether an operator's name, said of values of PostgreSQL's own types and without a schema, may mean one of
+    /// the user's: which of two is meant depends on the search path and on how exactly the operands' types match.
+    pub(crate) fn replaces_operator(&self, name: &str) -> bool {
+        self.operators.values().any(|operator| operator.over_built_in && operator.name == name)
+    }
+
+    /// The same of any operator's name.
+    pub(crate) fn replaces_operators(&self) -> bool {
+        self.operators.values().any(|operator| operator.over_built_in)
     }
 
     /// Whether the type of a relation's rows has code of its own: casts, operators.

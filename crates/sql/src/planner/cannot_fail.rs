@@ -161,6 +161,10 @@ impl CannotFail<'_> {
     fn of_operator(&self, of: &AExpr, node: &Node) -> Option<Gives> {
         let [name] = &of.name[..] else { return None };
         let name = string(name)?;
+        // One of the user's may fail.
+        if self.context.catalog.code.replaces_operators() {
+            return None;
+        }
         let right = of.rexpr.as_deref()?;
         match of.kind() {
             AExprKind::AexprIn | AExprKind::AexprBetween | AExprKind::AexprNotBetween => {

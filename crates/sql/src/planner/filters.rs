@@ -16,6 +16,7 @@ use super::analysis::{ColumnId, Constraint, ItemId, Side, Value};
 use super::holes;
 use super::names::Meaning;
 use super::syntax::string;
+use crate::code::Code;
 use crate::hash::KeyType;
 use crate::refusal::Refusal;
 use crate::shape::{Hole, LiteralKind};
@@ -36,7 +37,9 @@ impl<'a> Analyser<'a> {
                 self.comparison(comparison, &pinnable);
                 self.expression(node)
             }
-            Some(NodeEnum::SubLink(link)) if is_in(link) => self.in_query(link, &pinnable),
+            Some(NodeEnum::SubLink(link)) if is_in(link, &self.context.catalog.code) => {
+                self.in_query(link, &pinnable)
+            }
             Some(of) => match exists(of) {
                 Some(link) => self.joined(link),
                 None => self.expression(node),
@@ -85,7 +88,7 @@ impl<'a> Analyser<'a> {
 
     fn comparison(&mut self, comparison: &'a AExpr, pinnable: &Range<ItemId>) {
         let (Some(left), Some(right)) = (&comparison.lexpr, &comparison.rexpr) else { return };
-        if !is_equals(&comparison.name) {
+        if !is_equals(&comparison.name, &self.context.catalog.code) {
             if self.analysis.has_ranges() {
                 self.bounds(comparison, left, right, pinnable);
             }
@@ -116,8 +119,10 @@ impl<'a> Analyser<'a> {
         pinnable: &Range<ItemId>,
     ) {
         if comparison.kind() == AExprKind::AexprBetween {
+            let code = &self.context.catalog.code;
             if let Some(NodeEnum::List(list)) = &right.node
                 && let [low, high] = &list.items[..]
+                && ![">=", "<="].iter().any(|name| code.replaces_operator(name))
             {
                 self.bound(left, low, Side::From, pinnable);
                 self.bound(left, high, Side::To, pinnable);
@@ -127,7 +132,7 @@ impl<'a> Analyser<'a> {
         if comparison.kind() != AExprKind::AexprOp {
             return;
         }
-        let (of_left, of_right) = match operator(&comparison.name) {
+        let (of_left, of_right) = match operator(&comparison.name, &self.context.catalog.code) {
             Some("<") => (Side::Below, Side::From),
             Some("<=") => (Side::To, Side::From),
             Some(">") => (Side::From, Side::Below),
@@ -218,9 +223,12 @@ impl<'a> Analyser<'a> {
     }
 }
 
-fn is_in(link: &SubLink) -> bool {
+fn is_in(link: &SubLink, code: &Code) -> bool {
     link.sub_link_type() == SubLinkType::AnySublink
-        && (link.oper_name.is_empty() || is_equals(&link.oper_name))
+        && match &link.oper_name[..] {
+            [] => !code.replaces_operator("="),
+            name => is_equals(name, code),
+        }
 }
 
 /// `EXISTS (…)` or `NOT EXISTS (…)`.
@@ -238,15 +246,15 @@ fn exists(node: &NodeEnum) -> Option<&SubLink> {
     }
 }
 
-/// The operator `=` as `pg_catalog` has it.
-pub(super) fn is_equals(name: &[Node]) -> bool {
-    operator(name) == Some("=")
+/// The operator `=` as `pg_catalog` has it, for values of PostgreSQL's own types.
+pub(super) fn is_equals(name: &[Node], code: &Code) -> bool {
+    operator(name, code) == Some("=")
 }
 
-/// The operator's name, unless it is said to be of another schema than `pg_catalog`.
-fn operator(name: &[Node]) -> Option<&str> {
+/// The operator's name, unless it is said to be of another schema than `pg_catalog`, or may be one of the user's.
+fn operator<'n>(name: &'n [Node], code: &Code) -> Option<&'n str> {
     match name {
-        [operator] => string(operator),
+        [operator] => string(operator).filter(|name| !code.replaces_operator(name)),
         [schema, operator] if string(schema) == Some("pg_catalog") => string(operator),
         _ => None,
     }

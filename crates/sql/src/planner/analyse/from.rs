@@ -302,12 +302,14 @@ impl<'a> Analyser<'a> {
         };
         let (from_left, from_right) = (find(left), find(right));
         if let (Some(left), Some(right)) = (from_left, from_right) {
-            self.analysis.constraints.push(Constraint::Equal {
-                left,
-                pins_left: pinnable.contains(&left.item),
-                right,
-                pins_right: pinnable.contains(&right.item),
-            });
+            if !self.context.catalog.code.replaces_operator("=") {
+                self.analysis.constraints.push(Constraint::Equal {
+                    left,
+                    pins_left: pinnable.contains(&left.item),
+                    right,
+                    pins_right: pinnable.contains(&right.item),
+                });
+            }
             for ColumnId { item, column } in [left, right] {
                 let (column, location) = (Some(column), NOWHERE);
                 self.analysis.uses.push(ColumnUse {

@@ -1,0 +1,77 @@
+--! distribution by_key: marks HASH (k); others HASH (k); names HASH (name); spans RANGE (k) SPLIT AT VALUES (10, 20)
+--! distribution elsewhere: marks RANGE (k) SPLIT AT VALUES (5); others HASH (v); names RANGE (name) SPLIT AT VALUES ('m'); spans HASH (k)
+--! changes data
+-- Comparisons that are the user's own: what their names say of PostgreSQL's types depends on the search path and on
+-- how exactly the types match, so that nothing may be concluded from them about keys.
+
+CREATE TABLE marks (k int, v int);
+CREATE TABLE others (k int, v int);
+CREATE TABLE names (name varchar(20) COLLATE "C", v int);
+CREATE TABLE spans (k int, v int);
+INSERT INTO marks SELECT n, n % 4 FROM generate_series(1, 40) n;
+INSERT INTO others SELECT n, n FROM generate_series(1, 20) n;
+INSERT INTO names SELECT CASE WHEN n % 2 = 0 THEN 'name ' ELSE 'NAME ' END || n / 2, n FROM generate_series(1, 40) n;
+INSERT INTO spans SELECT n, n FROM generate_series(1, 40) n;
+CREATE FUNCTION last_digit_eq(int, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT ($1 % 10) OPERATOR(pg_catalog.=) ($2 % 10) $$;
+CREATE FUNCTION last_digit_ge(int, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT ($1 % 10) OPERATOR(pg_catalog.>=) ($2 % 10) $$;
+CREATE FUNCTION last_digit_le(int, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT ($1 % 10) OPERATOR(pg_catalog.<=) ($2 % 10) $$;
+CREATE FUNCTION alike(varchar, varchar) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT pg_catalog.lower($1) OPERATOR(pg_catalog.=) pg_catalog.lower($2) $$;
+-- Nobody has any yet.
+SELECT * FROM marks WHERE k = 7;
+SELECT * FROM names WHERE name = 'name 3';
+SELECT * FROM spans WHERE k BETWEEN 12 AND 13 ORDER BY k;
+-- An exact match beats PostgreSQL's own, wherever in the path it is.
+CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = alike);
+SELECT * FROM names WHERE name = 'name 3' ORDER BY v;
+SELECT * FROM names WHERE 'NAME 3' = name ORDER BY v;
+SELECT * FROM names WHERE name IN ('name 3', 'NAME 4') ORDER BY v;
+SELECT * FROM names WHERE name = ANY (ARRAY['name 3', 'x']::varchar[]) ORDER BY v;
+SELECT * FROM names WHERE name OPERATOR(pg_catalog.=) 'name 3' ORDER BY v;
+SELECT a.v, b.v FROM names a JOIN names b ON a.name = b.name WHERE a.v < 5 ORDER BY 1, 2;
+SELECT a.v, b.v FROM names a JOIN names b USING (name) WHERE a.v < 5 ORDER BY 1, 2;
+SELECT count(*) FROM names a NATURAL JOIN (SELECT name FROM names) b;
+SELECT count(*) FROM names WHERE name IN (SELECT name FROM names WHERE v = 4);
+SELECT count(*) FROM names a WHERE EXISTS (SELECT FROM names b WHERE b.name = a.name AND b.v = 6);
+UPDATE names SET v = v + 100 WHERE name = 'name 5';
+SELECT * FROM names WHERE v > 100 ORDER BY v;
+DELETE FROM names WHERE name = 'NAME 6';
+SELECT count(*) FROM names;
+DROP OPERATOR = (varchar, varchar);
+SELECT * FROM names WHERE name = 'name 3' ORDER BY v;
+-- Of integers there is one already: the path decides.
+CREATE OPERATOR = (LEFTARG = int, RIGHTARG = int, FUNCTION = last_digit_eq);
+SELECT * FROM marks WHERE k = 7 ORDER BY k;
+SET search_path = public, pg_catalog;
+SELECT * FROM marks WHERE k = 7 ORDER BY k;
+SELECT * FROM marks WHERE k IN (7, 8) ORDER BY k;
+SELECT * FROM marks WHERE k NOT IN (1, 2, 3, 4, 5, 6, 7) ORDER BY k;
+SELECT count(*) FROM marks m JOIN others o ON m.k = o.k;
+SELECT count(*) FROM marks m JOIN others o USING (k);
+SELECT count(*) FROM marks m LEFT JOIN others o ON m.k = o.k AND o.v = 3;
+SELECT count(*) FROM marks WHERE k = 7 AND v = 3;
+SELECT m.k, (SELECT count(*) FROM others o WHERE o.k = m.k) FROM marks m ORDER BY m.k LIMIT 4;
+SELECT * FROM marks WHERE (k, v) IN ((7, 3), (8, 0)) ORDER BY k;
+UPDATE marks SET v = 50 WHERE k = 7;
+SELECT count(*) FROM marks WHERE v OPERATOR(pg_catalog.=) 50;
+UPDATE marks SET v = 51 FROM others o WHERE marks.k = o.k AND o.v OPERATOR(pg_catalog.=) 2;
+SELECT count(*) FROM marks WHERE v OPERATOR(pg_catalog.=) 51;
+DELETE FROM marks WHERE k = 3;
+SELECT count(*) FROM marks;
+CREATE OPERATOR >= (LEFTARG = int, RIGHTARG = int, FUNCTION = last_digit_ge);
+CREATE OPERATOR <= (LEFTARG = int, RIGHTARG = int, FUNCTION = last_digit_le);
+SELECT count(*) FROM spans WHERE k BETWEEN 12 AND 13;
+SELECT count(*) FROM spans WHERE k >= 32 AND k <= 33;
+SELECT count(*) FROM spans WHERE k >= 38;
+SELECT count(*) FROM spans WHERE 38 <= k;
+SELECT count(*) FROM spans WHERE k > 38;
+SET search_path = public;
+SELECT count(*) FROM spans WHERE k BETWEEN 12 AND 13;
+SELECT * FROM marks WHERE k = 8 ORDER BY k;
+DROP OPERATOR >= (int, int);
+DROP OPERATOR <= (int, int);
+DROP OPERATOR = (int, int);
+SELECT * FROM marks WHERE k = 8 ORDER BY k;
+SELECT count(*) FROM marks m JOIN others o USING (k);
+-- One over a type of the user's says nothing of others.
+CREATE TYPE pair AS (a int, b int);
+SELECT * FROM marks WHERE k IN (9, 10) ORDER BY k;
