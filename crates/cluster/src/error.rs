@@ -209,11 +209,11 @@ pub enum GatewayError {
         /// A process or prepared transaction, with its role.
         who: String,
     },
-    /// Another gateway serves the cluster.
+    /// Another gateway leads the cluster.
     #[error(
-        "another gateway already serves this cluster (backend {pid} on node 1 holds its lock: {who}): \
-         stop it first, one gateway at a time is supported; if its host is gone, the lock is free \
-         within half a minute, or by pg_terminate_backend({pid}) on node 1"
+        "another gateway leads this cluster (backend {pid} on node 1 holds its lock: {who}), and cannot be \
+         followed: it is of another version, or has only just begun. Stop it first; if its host is gone, the lock \
+         is free within half a minute, or by pg_terminate_backend({pid}) on node 1"
     )]
     GatewayRunning {
         /// Process id of its backend on node 1; 0 if it is just gone.

@@ -19,11 +19,9 @@ use crate::carrying_monitor;
 use crate::catalog::reading::{self, Reader};
 use crate::cluster::Cluster;
 use crate::error::GatewayError;
-use crate::recovery;
-use crate::start::open;
+use crate::gateways::announce;
+use crate::recovery::{self, LOCK_INTERVAL, open};
 
-/// How often this gateway checks whether it still has its lock, unless notified.
-const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 /// When node 1 has not answered for so long, the lock is taken again.
 const LOCK_SILENCE: Duration = Duration::from_secs(5);
 
@@ -126,7 +124,12 @@ impl Housekeeper {
                  AND l.pid OPERATOR(pg_catalog.=) {before}"
         ))
         .await?;
-        recovery::gateway_lock(&mut lock).await?;
+        recovery::gateway_lock(&mut lock, recovery::LOCK_PATIENCE).await?;
+        let (pid, _) = lock.backend_key();
+        let connections = &self.cluster.connections;
+        let mut home = connections.checkout(NodeId::HOME).await?;
+        announce(&mut home, &self.cluster.config, self.cluster.incarnation(), Some(pid)).await?;
+        connections.release(home);
         self.lock = lock;
         Ok(Event::LockTaken)
     }

@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod commit;
 pub mod commit_driver;
 pub mod error;
+pub mod gateways;
 pub mod housekeeping;
 pub mod numbers;
 pub mod recovery;

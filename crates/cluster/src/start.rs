@@ -9,9 +9,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tutti_configuration::{Config, DefaultDistribution};
-use tutti_link::connection::{Durability, open_own};
 use tutti_link::seals::Seals;
 use tutti_link::translation::OidMaps;
 use tutti_link::{Endpoint, Endpoints, NodeConnection, NodeError};
@@ -21,7 +20,8 @@ use tutti_wire::sqlstate;
 use crate::catalog::{self, NodeOids, learn_secret, oids};
 use crate::cluster::{Cluster, SessionsAtWork};
 use crate::error::GatewayError;
-use crate::recovery::{Recoverer, fence, gateway_lock, next_incarnation};
+use crate::gateways::announce;
+use crate::recovery::{LOCK_INTERVAL, Recoverer, fence, gateway_lock, next_incarnation, open};
 use crate::setup::{check_default, check_identity};
 
 /// How long a node may take for one step of a start. (A commit that waits for a standby that is away takes
@@ -34,19 +34,43 @@ const STEP_PATIENCE: Duration = Duration::from_secs(30);
 /// A node other than node 1 that cannot be reached, does not answer, or does not let the gateway in yet is left
 /// closed; its watch does what is missing here when it comes back.
 ///
+/// `patience`: how long to wait for the lock of another gateway, which may just have been killed.
+///
 /// Requires: [`Config::check`] has passed.
 ///
-/// Errors: node 1 cannot be reached; nodes belong to another cluster, are served by another gateway,
-/// or hold transactions that cannot be settled.
+/// Errors: node 1 cannot be reached; nodes belong to another cluster, or hold transactions that cannot be settled;
+/// [`GatewayError::GatewayRunning`] where another gateway leads.
 pub async fn start(
     config: Config,
     sessions: Arc<dyn SessionsAtWork>,
+    patience: Duration,
 ) -> Result<(Arc<Cluster>, NodeConnection), GatewayError> {
     let endpoints = Endpoints::new(&config);
     let there = check_nodes(&config, &endpoints).await?;
-    let mut home = open(endpoints.of(NodeId::HOME)).await?;
     let mut lock = open(endpoints.of(NodeId::HOME)).await?;
-    gateway_lock(&mut lock).await?;
+    gateway_lock(&mut lock, patience).await?;
+    let (pid, _) = lock.backend_key();
+    let taking_over = take_the_lead(config, sessions, endpoints, there, pid);
+    let mut taking_over = std::pin::pin!(taking_over);
+    loop {
+        tokio::select! {
+            cluster = &mut taking_over => return Ok((Arc::new(cluster?), lock)),
+            () = sleep(LOCK_INTERVAL) => (),
+        }
+        // Those that follow take one that says nothing for dead.
+        lock.query("SELECT").await?;
+    }
+}
+
+/// What the one with the lock does, which session `lock` has.
+async fn take_the_lead(
+    config: Config,
+    sessions: Arc<dyn SessionsAtWork>,
+    endpoints: Endpoints,
+    there: Vec<Endpoint>,
+    lock: i32,
+) -> Result<Cluster, GatewayError> {
+    let mut home = open(endpoints.of(NodeId::HOME)).await?;
     let there = complete_schemas(there).await?;
     let incarnation = next_incarnation(&mut home).await?;
     let there = take_over(&config, &endpoints, there, incarnation).await?;
@@ -55,18 +79,9 @@ pub async fn start(
     catalog.home_by_default = config.default_distribution == DefaultDistribution::Home;
     let seals = Seals::default();
     let oids = get_to_know(&there, &mut home, &seals).await?;
+    announce(&mut home, &config, incarnation, Some(lock)).await?;
     home.close();
-    let cluster = Cluster::new(config, endpoints, incarnation, catalog, oids, seals, sessions);
-    Ok((Arc::new(cluster), lock))
-}
-
-/// Opens a connection on which the gateway starts, or holds its lock.
-pub(crate) async fn open(endpoint: &Endpoint) -> Result<NodeConnection, GatewayError> {
-    let opened = open_own(endpoint, "tutti gateway", Durability::Full).await;
-    opened.map_err(|error| match error {
-        source @ NodeError::Refused(_) => GatewayError::Unready { node: endpoint.node(), source },
-        error => error.into(),
-    })
+    Ok(Cluster::new(config, endpoints, incarnation, catalog, oids, seals, sessions))
 }
 
 /// Takes a step of the start on a node. `None`: the node is away, and the gateway starts without it.

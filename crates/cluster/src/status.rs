@@ -18,6 +18,7 @@ use crate::Boxed;
 use crate::audit::background::{self, LastAudit};
 use crate::catalog::{self, Answer};
 use crate::error::{GatewayError, in_full};
+use crate::gateways::{self, GatewayThere};
 use crate::recovery::{self, Foreign, InDoubt, Recoverer};
 use crate::setup::check_identity;
 
@@ -31,6 +32,8 @@ pub struct Status {
     pub cluster: String,
     /// As configured, in order.
     pub nodes: Vec<NodeStatus>,
+    /// Those that are there, the one that leads first; empty if node 1 does not answer.
+    pub gateways: Vec<GatewayThere>,
     /// Tables by schema and name; empty if node 1 does not answer.
     pub tables: Vec<TableStatus>,
     /// Buckets of each map by node: slices of hashes, or ranges.
@@ -102,7 +105,7 @@ async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
         }));
     }
     let mut nodes = Vec::with_capacity(config.nodes.len());
-    let (mut loaded, mut audit) = (None, None);
+    let (mut loaded, mut audit, mut gateways) = (None, None, Vec::new());
     let mut cluster_id: Option<String> = None;
     for (endpoint, asked) in endpoints.iter().zip(asked) {
         let id = endpoint.node();
@@ -115,8 +118,9 @@ async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
                 cluster_id.get_or_insert(identity);
                 if id == NodeId::HOME {
                     loaded = Some(catalog::load(&mut connection).await?);
-                    // A gateway of this version creates its table.
+                    // A gateway of this version creates their tables.
                     audit = background::last(&mut connection).await.ok().flatten();
+                    gateways = gateways::all(&mut connection).await.unwrap_or_default();
                 }
                 connection.close();
                 Ok(facts)
@@ -143,7 +147,7 @@ async fn ask_all(config: &Config) -> Result<Status, GatewayError> {
     let in_doubt = recovery::list_in_doubt(&mut recoverer).await?;
     let foreign = recovery::list_foreign(&mut recoverer).await?;
     let cluster = config.cluster.clone();
-    Ok(Status { cluster, nodes, tables, buckets, in_doubt, foreign, audit })
+    Ok(Status { cluster, nodes, gateways, tables, buckets, in_doubt, foreign, audit })
 }
 
 async fn ask(
@@ -232,6 +236,14 @@ impl fmt::Display for Status {
             rows.push(vec![node.id.to_string(), node.address.clone(), state, version, prepared]);
         }
         write_table(f, &rows)?;
+
+        let header = ["gateway", "state", "since"].map(str::to_owned).to_vec();
+        let gateways = self.gateways.iter().map(|GatewayThere { address, leads, since }| {
+            let state = if *leads { "leads" } else { "follows" };
+            vec![address.clone(), state.to_owned(), since.clone()]
+        });
+        let rows: Vec<_> = std::iter::once(header).chain(gateways).collect();
+        write_table_if_any(f, &rows)?;
 
         let node_names: Vec<_> = self.nodes.iter().map(|node| node.id.to_string()).collect();
         let header = ["table", "placement", "key", "map"].map(str::to_owned);
@@ -362,6 +374,12 @@ mod tests {
             since: "2026-11-21 06:00:00+00".to_owned(),
             decision: Some(Decision::Committed),
         };
+        let there = |address: &str, leads| GatewayThere {
+            address: address.to_owned(),
+            leads,
+            since: "2026-11-21 06:00:00+00".to_owned(),
+        };
+        let gateways = vec![there("10.0.0.7:7432", true), there("10.0.0.8:7432", false)];
         let (cluster, tables, in_doubt) = ("main".to_owned(), vec![table], vec![doubt]);
         let foreign = vec![Foreign {
             gid: "it's\nmine".to_owned(),
@@ -369,7 +387,8 @@ mod tests {
             owner: "ann".to_owned(),
             since: "2026-11-21 06:00:00+00".to_owned(),
         }];
-        let status = Status { cluster, nodes, tables, buckets, in_doubt, foreign, audit: None };
+        let status =
+            Status { cluster, nodes, gateways, tables, buckets, in_doubt, foreign, audit: None };
         let expected = "\
 cluster main
 
@@ -377,6 +396,11 @@ node  address  state           version  in doubt or committing
 ----  -------  --------------  -------  ----------------------
 n1    db:5432  up              18.1     2 (oldest 61.0 s)
 n2    db:5432  down: no route  -        -
+
+gateway        state    since
+-------------  -------  ----------------------
+10.0.0.7:7432  leads    2026-11-21 06:00:00+00
+10.0.0.8:7432  follows  2026-11-21 06:00:00+00
 
 table          placement  key       map  rows on n1 (estimate)  rows on n2 (estimate)
 -------------  ---------  --------  ---  ---------------------  ---------------------

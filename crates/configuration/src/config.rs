@@ -61,6 +61,9 @@ pub struct Config {
     /// Requests that are executed once.
     #[serde(default)]
     pub requests: RequestsConfig,
+    /// Other gateways of the same cluster.
+    #[serde(default)]
+    pub gateways: GatewaysConfig,
     /// Seconds that running transactions get to end when the gateway is asked to stop.
     #[serde(default = "default_drain_timeout_s")]
     pub drain_timeout_s: u64,
@@ -95,6 +98,29 @@ fn default_keep_hours() -> u32 {
 impl Default for RequestsConfig {
     fn default() -> Self {
         Self { keep_hours: default_keep_hours() }
+    }
+}
+
+/// `[gateways]`: what one must know to be one of several.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct GatewaysConfig {
+    /// Where the others reach this one, `host:port`. `None`: at the address that it listens on, or, where that is
+    /// any, the one that node 1 sees it come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Seconds for which the one that leads may say nothing to node 1 before another takes its place.
+    #[serde(default = "default_lease_s")]
+    pub lease_s: u32,
+}
+
+fn default_lease_s() -> u32 {
+    5
+}
+
+impl Default for GatewaysConfig {
+    fn default() -> Self {
+        Self { address: None, lease_s: default_lease_s() }
     }
 }
 
@@ -196,6 +222,11 @@ pub enum ConfigError {
     /// `[pool] size = 0`.
     #[error("[pool] size must be at least 1: so many transactions can be at work at once")]
     NoConnections,
+    /// A leader says something once a second.
+    #[error(
+        "[gateways] lease_s must be at least 3: the gateway that leads says something once a second"
+    )]
+    ShortLease,
     /// Ids are not 1, 2, 3…
     #[error("node ids must be 1, 2, 3… in order; found {found} where {expected} was expected")]
     NodeIds {
@@ -277,6 +308,9 @@ impl Config {
         }
         if self.pool.size == 0 {
             return Err(ConfigError::NoConnections);
+        }
+        if self.gateways.lease_s < 3 {
+            return Err(ConfigError::ShortLease);
         }
         for (position, node) in self.nodes.iter().enumerate() {
             if usize::from(node.id) != position + 1 {

@@ -13,7 +13,7 @@ mod secret;
 mod transport;
 
 pub use address::Address;
-pub use config::{AuditConfig, Config, ConfigError, DefaultDistribution, Switches};
+pub use config::{AuditConfig, Config, ConfigError, DefaultDistribution, GatewaysConfig, Switches};
 pub use node::NodeConfig;
 pub use pool::PoolConfig;
 pub use rules::{Arrival, ConnectionKind, Method, Origin, Rule, decide, need_groups};

@@ -218,6 +218,16 @@ pub fn startup(data: &[u8]) {
         Ok(Startup::Cancel { process_id, secret }) => {
             opening::put_cancel(&mut out, process_id, secret);
         }
+        Ok(Startup::ForwardRequest { nonce }) => {
+            opening::put_forward_request(
+                &mut out,
+                &nonce[..].try_into().expect("it has that length"),
+            );
+        }
+        Ok(Startup::Forwarded { proof, address }) => {
+            let proof = proof[..].try_into().expect("it has that length");
+            opening::put_forwarded(&mut out, &proof, &address);
+        }
         Ok(Startup::SslRequest | Startup::GssEncRequest) | Err(_) => return,
     }
     assert_eq!(&out[..], packet);

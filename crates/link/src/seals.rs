@@ -18,9 +18,13 @@ use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use ring::digest::{Context, SHA256};
+use ring::hmac;
 use tutti_sql::catalog::NodeId;
 
 use crate::connection::{NodeConnection, NodeError};
+
+/// Length of what [`Seals::proof`] makes, in bytes.
+pub const PROOF_LEN: usize = 32;
 
 /// The secrets of all nodes.
 #[derive(Default)]
@@ -84,6 +88,22 @@ impl Seals {
         format!("{warrant} {seal}")
     }
 
+    /// What shows another gateway of the cluster that who says this one knows the secret of node 1: HMAC-SHA256 over
+    /// the parts. `None`: it was not learned.
+    pub fn proof(&self, parts: &[&[u8]]) -> Option<[u8; PROOF_LEN]> {
+        hmac::sign(&self.key()?, &joined(parts)).as_ref().try_into().ok()
+    }
+
+    /// Whether another gateway has made this [`Self::proof`].
+    pub fn is_proven(&self, parts: &[&[u8]], proof: &[u8]) -> bool {
+        self.key().is_some_and(|key| hmac::verify(&key, &joined(parts), proof).is_ok())
+    }
+
+    fn key(&self) -> Option<hmac::Key> {
+        let secret = bytes_of_hex(self.secrets().get(&NodeId::HOME)?)?;
+        Some(hmac::Key::new(hmac::HMAC_SHA256, &secret))
+    }
+
     fn seal_as_of(&self, connection: &NodeConnection, moment: &str, message: &str) -> String {
         let (process_id, _) = connection.backend_key();
         self.secrets()
@@ -91,6 +111,12 @@ impl Seals {
             .and_then(|secret| bytes_of_hex(secret))
             .map_or_else(String::new, |secret| seal(&secret, process_id, moment, message))
     }
+}
+
+/// The parts, each after its length, so that no others give the same.
+fn joined(parts: &[&[u8]]) -> Vec<u8> {
+    let of = |part: &&[u8]| [&(part.len() as u64).to_be_bytes()[..], part].concat();
+    parts.iter().flat_map(of).collect()
 }
 
 /// What may change the schema of a node.
@@ -146,6 +172,24 @@ mod tests {
             assert_eq!(one.len(), 64);
             assert!(all[index + 1..].iter().all(|other| other != one));
         }
+    }
+
+    #[test]
+    fn a_proof_is_of_one_secret_and_of_what_is_said_in_its_parts() {
+        let knowing = |secret: &str| {
+            let seals = Seals::default();
+            seals.learn(NodeId::HOME, secret.to_owned());
+            seals
+        };
+        let (one, other) = (knowing("c0ffee"), knowing("c0ffef"));
+        let proof = one.proof(&[b"leads", b"ab"]).unwrap();
+        assert!(one.is_proven(&[b"leads", b"ab"], &proof));
+        for parts in [[b"leads".as_slice(), b"ac"], [b"lead", b"sab"], [b"leadsab", b""]] {
+            assert!(!one.is_proven(&parts, &proof));
+        }
+        assert!(!other.is_proven(&[b"leads", b"ab"], &proof));
+        assert!(!one.is_proven(&[b"leads", b"ab"], &proof[..31]));
+        assert_eq!(Seals::default().proof(&[]), None);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! told, what the client may be told, how a transaction in doubt is settled, and who may make transactions
 //! visible or take snapshots of several nodes at a time; and whom the commit of a change of the schema or of
 //! a placement, or of a transaction that has taken rows to other nodes, waits for, cancels or leaves alone. And what is known of a transaction that nodes commit one by
-//! one, without any of this. And which instance of a request may commit.
+//! one, without any of this. And which instance of a request may commit,
+//! and when a gateway that follows takes the lead.
 //! Never: touches a socket, a clock, a thread or randomness. What happened arrives as events, what must be
 //! done leaves as effects; each effect's documentation says what it means in SQL.
 //!
@@ -31,6 +32,7 @@
 
 pub mod coordinator;
 pub mod decision;
+pub mod following;
 pub mod gid;
 pub mod in_application;
 pub mod moved_rows;
@@ -45,6 +47,7 @@ pub mod wait_graph;
 
 pub use coordinator::{AbortCause, Coordinator, Effect, Event, Form, Outcome, Terms};
 pub use decision::{Decision, UnknownDecision};
+pub use following::Following;
 pub use gid::{ClusterTag, Gid, GidError, NodeId};
 pub use in_application::InApplication;
 pub use node_by_node::NodeByNode;

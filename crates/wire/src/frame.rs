@@ -136,6 +136,12 @@ impl Fields {
         Ok(self.rest.get_u8())
     }
 
+    /// So many bytes.
+    pub fn take(&mut self, len: usize) -> Result<Bytes, WireError> {
+        self.need(len)?;
+        Ok(self.rest.split_to(len))
+    }
+
     /// A 16-bit integer.
     pub fn int16(&mut self) -> Result<i16, WireError> {
         self.need(2)?;

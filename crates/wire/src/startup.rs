@@ -15,6 +15,11 @@ pub const PROTOCOL_3_0: i32 = 3 << 16;
 const CANCEL_REQUEST: i32 = (1234 << 16) | 5678;
 const SSL_REQUEST: i32 = (1234 << 16) | 5679;
 const GSSENC_REQUEST: i32 = (1234 << 16) | 5680;
+/// Tutti's own: another gateway has a client for this one.
+const FORWARD_REQUEST: i32 = (1234 << 16) | 7432;
+const FORWARDED: i32 = (1234 << 16) | 7433;
+/// Length of a number used once, in bytes.
+pub const NONCE_LEN: usize = 32;
 
 /// What a client opens a connection with.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,6 +34,18 @@ pub enum Startup {
         process_id: i32,
         /// From that connection's BackendKeyData.
         secret: i32,
+    },
+    /// Another gateway has a client for this one; answered by a number used once and a proof.
+    ForwardRequest {
+        /// A number used once.
+        nonce: Bytes,
+    },
+    /// Where that client comes from. What follows is the client's own.
+    Forwarded {
+        /// That the gateway which says this is of the same cluster.
+        proof: Bytes,
+        /// Address and port.
+        address: String,
     },
     /// Begins a session.
     Session {
@@ -63,6 +80,16 @@ pub fn decode(packet: Bytes) -> Result<Startup, WireError> {
         }
         SSL_REQUEST => Ok(Startup::SslRequest),
         GSSENC_REQUEST => Ok(Startup::GssEncRequest),
+        FORWARD_REQUEST => {
+            let nonce = fields.take(NONCE_LEN)?;
+            fields.end()?;
+            Ok(Startup::ForwardRequest { nonce })
+        }
+        FORWARDED => {
+            let (proof, address) = (fields.take(NONCE_LEN)?, fields.string()?);
+            fields.end()?;
+            Ok(Startup::Forwarded { proof, address })
+        }
         version => {
             let mut parameters = Vec::new();
             loop {
@@ -99,6 +126,27 @@ pub fn put_cancel(out: &mut BytesMut, process_id: i32, secret: i32) {
     out.extend_from_slice(&secret.to_be_bytes());
 }
 
+/// Appends the request of a gateway that has a client for another, with a number used once.
+pub fn put_forward_request(out: &mut BytesMut, nonce: &[u8; NONCE_LEN]) {
+    put_own(out, FORWARD_REQUEST, nonce, None);
+}
+
+/// Appends where that client comes from, with the proof of who says it.
+pub fn put_forwarded(out: &mut BytesMut, proof: &[u8; NONCE_LEN], address: &str) {
+    put_own(out, FORWARDED, proof, Some(address));
+}
+
+fn put_own(out: &mut BytesMut, code: i32, bytes: &[u8; NONCE_LEN], text: Option<&str>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&code.to_be_bytes());
+    out.extend_from_slice(bytes);
+    if let Some(text) = text {
+        put_string(out, text);
+    }
+    put_length(out, start);
+}
+
 fn put_length(out: &mut BytesMut, start: usize) {
     let length = u32::try_from(out.len() - start).expect("startup packets are short");
     out[start..start + 4].copy_from_slice(&length.to_be_bytes());
@@ -127,6 +175,19 @@ mod tests {
         let mut out = BytesMut::new();
         put_cancel(&mut out, 7, -9);
         assert_eq!(decode(out.freeze()).unwrap(), Startup::Cancel { process_id: 7, secret: -9 });
+    }
+
+    #[test]
+    fn what_gateways_say_survives_the_way_there_and_back() {
+        let number = [7; NONCE_LEN];
+        let mut out = BytesMut::new();
+        put_forward_request(&mut out, &number);
+        let nonce = Bytes::copy_from_slice(&number);
+        assert_eq!(decode(out.split().freeze()).unwrap(), Startup::ForwardRequest { nonce });
+        put_forwarded(&mut out, &number, "10.0.0.7:5000");
+        let proof = Bytes::copy_from_slice(&number);
+        let address = "10.0.0.7:5000".to_owned();
+        assert_eq!(decode(out.freeze()).unwrap(), Startup::Forwarded { proof, address });
     }
 
     proptest! {

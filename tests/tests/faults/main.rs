@@ -4,6 +4,7 @@
 //! Owns: the tests that make faults, and the judge of histories with its own tests.
 //! Start reading at [`kill9`], then [`recovery`].
 
+mod gateways;
 mod history;
 mod history_checker;
 mod kill9;

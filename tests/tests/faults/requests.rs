@@ -47,48 +47,71 @@ struct Told {
 
 /// What all clients share.
 struct Load<'a> {
-    gateway: &'a Mutex<Endpoint>,
+    /// Where there are gateways, as far as anybody knows.
+    gateways: &'a Mutex<Vec<Endpoint>>,
     stop: &'a AtomicBool,
     next: &'a AtomicI64,
 }
 
 impl Load<'_> {
-    fn connect(&self) -> Option<Client> {
-        let endpoint = self.gateway.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Client::connect(&endpoint).ok()
+    fn connect(&self, rng: &mut StdRng) -> Option<Client> {
+        let all = self.gateways.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Client::connect(&all[rng.random_range(0..all.len())]).ok()
     }
 }
 
 #[test]
 fn a_request_that_is_sent_again_is_executed_once() -> Result<()> {
+    sent_again(1)
+}
+
+/// The same where each attempt goes to any of three gateways, of which any is killed, or stopped for longer than the
+/// lease.
+#[test]
+fn a_request_that_is_sent_again_through_another_gateway_is_executed_once() -> Result<()> {
+    sent_again(3)
+}
+
+fn sent_again(count: usize) -> Result<()> {
     let rounds = environment::number(ROUNDS, ROUNDS_DEFAULT);
     let seed = environment::number(SEED, rand::random());
     println!("{SEED}={seed} {ROUNDS}={rounds}");
     let mut rng = StdRng::seed_from_u64(seed);
     let servers = servers::durable(NODES)?;
     process::init(&servers)?;
-    let first = GatewayProcess::start(&servers)?;
-    Client::connect(&first.endpoint())?.query(&format!(
+    let mut gateways = vec![GatewayProcess::start(&servers)?];
+    Client::connect(&gateways[0].endpoint())?.query(&format!(
         "CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL) DISTRIBUTE BY HASH (id);
          INSERT INTO account SELECT g, {OPENING_BALANCE} FROM generate_series(1, {ACCOUNTS}) g;
          CREATE TABLE ledger (family text, result text) DISTRIBUTE BY HASH (family)"
     ))?;
-    let gateway = Mutex::new(first.endpoint());
+    while gateways.len() < count {
+        gateways.push(GatewayProcess::start(&servers)?);
+    }
+    let endpoints = |all: &[GatewayProcess]| all.iter().map(GatewayProcess::endpoint).collect();
+    let known = Mutex::new(endpoints(&gateways));
     let (stop, next) = (AtomicBool::new(false), AtomicI64::new(1));
-    let load = Load { gateway: &gateway, stop: &stop, next: &next };
+    let load = Load { gateways: &known, stop: &stop, next: &next };
     let mut told = BTreeMap::new();
     thread::scope(|scope| -> Result<()> {
         let load = &load;
         let clients: Vec<_> = (0..CLIENTS)
             .map(|client| scope.spawn(move || run_client(load, seed.wrapping_add(client))))
             .collect();
-        let mut serving = Some(first);
-        let killed = (0..rounds).try_for_each(|_| {
+        let troubled = (0..rounds).try_for_each(|round| {
             thread::sleep(Duration::from_millis(rng.random_range(150..900)));
-            serving.take().context("one serves")?.kill9()?;
-            let next = GatewayProcess::start(&servers)?;
-            *gateway.lock().unwrap_or_else(PoisonError::into_inner) = next.endpoint();
-            serving = Some(next);
+            let one = gateways.remove(rng.random_range(0..count));
+            // (One alone that is stopped is only slow.)
+            if count > 1 && round % 3 == 2 {
+                one.pause()?;
+                thread::sleep(Duration::from_millis(rng.random_range(3_000..9_000)));
+                one.resume()?;
+                gateways.push(one);
+            } else {
+                one.kill9()?;
+                gateways.push(GatewayProcess::start(&servers)?);
+            }
+            *known.lock().unwrap_or_else(PoisonError::into_inner) = endpoints(&gateways);
             Ok::<_, anyhow::Error>(())
         });
         thread::sleep(Duration::from_millis(500));
@@ -96,10 +119,10 @@ fn a_request_that_is_sent_again_is_executed_once() -> Result<()> {
         for client in clients {
             told.extend(client.join().expect("a client does not panic")?);
         }
-        killed?;
-        let serving = serving.context("one serves")?;
-        check(&mut Client::connect(&serving.endpoint())?, &told)
-            .with_context(|| format!("{SEED}={seed}\n{}", serving.log()))
+        troubled?;
+        let last = gateways.last().context("one serves")?;
+        check(&mut Client::connect(&last.endpoint())?, &told)
+            .with_context(|| format!("{SEED}={seed}\n{}", last.log()))
     })?;
     ensure!(count_prepared(&servers)? == 0);
     let again = told.values().filter(|it| 1 < it.attempts).count();
@@ -134,7 +157,7 @@ fn run_client(load: &Load<'_>, seed: u64) -> Result<BTreeMap<String, Told>> {
         while told.results.is_empty() || rng.random_bool(0.15) {
             ensure!(told.attempts < ATTEMPTS_MAX, "{family}: {told:?}");
             told.attempts += 1;
-            let Some(session) = client.take().or_else(|| load.connect()) else {
+            let Some(session) = client.take().or_else(|| load.connect(&mut rng)) else {
                 thread::sleep(Duration::from_millis(20));
                 continue;
             };

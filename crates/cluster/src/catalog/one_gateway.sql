@@ -21,6 +21,16 @@ CREATE UNLOGGED TABLE IF NOT EXISTS tutti.backend (
 );
 COMMENT ON TABLE tutti.backend IS 'The backends on which clients'' statements run, and for which gateway. They end with a crash of this server, and so does the list.';
 
+CREATE UNLOGGED TABLE IF NOT EXISTS tutti.gateway_there (
+    identity bigint PRIMARY KEY,
+    address text NOT NULL,
+    leads boolean NOT NULL,
+    pid integer NOT NULL,
+    started timestamptz NOT NULL,
+    since timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+COMMENT ON TABLE tutti.gateway_there IS 'On node 1: the gateways of the cluster, and where they pass clients on to each other. One whose backend (pid, started) has ended is gone.';
+
 CREATE OR REPLACE FUNCTION tutti.serve(of_incarnation bigint, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN

@@ -11,7 +11,7 @@
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 34;
+pub const SCHEMA_VERSION: u32 = 35;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -64,7 +64,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 34) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 35) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -418,7 +418,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
     tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 34;
+UPDATE tutti.secret SET shape = 35;
 "
 );
 
@@ -443,7 +443,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (34, "ee0e2ccf6bf3157a".to_owned()),
+            (35, "a0da4595a1e33c7d".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

@@ -13,7 +13,8 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tutti_link::connection::{NodeConnection, NodeError};
+use tutti_link::Endpoint;
+use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 use tutti_wire::sqlstate;
 
 use super::trespass::{blockers, end_trespassers};
@@ -27,7 +28,9 @@ use crate::error::GatewayError;
 const CHANCE_BITS: u32 = 31;
 
 /// The backend of a gateway that was killed needs a moment to notice.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// How often a gateway says something over the connection of its lock, and checks whether it still has it.
+pub(crate) const LOCK_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_millis(100);
 /// How long a backend may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -45,16 +48,32 @@ const HOLDER: &str = "SELECT a.pid, pg_catalog.format('role %I from %s, since %s
         AND l.database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database
             WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database())";
 
+/// Opens a connection on which the gateway starts, or holds its lock.
+pub(crate) async fn open(endpoint: &Endpoint) -> Result<NodeConnection, GatewayError> {
+    let opened = open_own(endpoint, "tutti gateway", Durability::Full).await;
+    opened.map_err(|error| match error {
+        source @ NodeError::Refused(_) => GatewayError::Unready { node: endpoint.node(), source },
+        error => error.into(),
+    })
+}
+
 /// Refuses to be the second gateway of a cluster. The lock is held as long as `home` is open, and
 /// nothing else runs over it: it stays in the transaction of the lock.
 ///
 /// What is locked is a view: nothing but another gateway takes such a lock on one (VACUUM, REINDEX and
 /// pg_dump do not). A client that does is ended.
 ///
-/// Errors: [`GatewayError::GatewayRunning`] after a few seconds.
-pub async fn gateway_lock(home: &mut NodeConnection) -> Result<(), GatewayError> {
-    const LOCK: &str = "BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT";
-    let give_up = Instant::now() + LOCK_PATIENCE;
+/// That its holder still says something is seen from what the server shows of the session
+/// ([`Follower`](crate::following::Follower)).
+///
+/// Errors: [`GatewayError::GatewayRunning`] after so long.
+pub async fn gateway_lock(
+    home: &mut NodeConnection,
+    patience: Duration,
+) -> Result<(), GatewayError> {
+    const LOCK: &str =
+        "SET track_activities = on; BEGIN; LOCK TABLE tutti.serving IN EXCLUSIVE MODE NOWAIT";
+    let give_up = Instant::now() + patience;
     let mut is_complete = false;
     loop {
         let Err(error) = home.query(LOCK).await else { return Ok(()) };

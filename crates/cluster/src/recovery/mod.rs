@@ -36,7 +36,8 @@ use crate::error::GatewayError;
 use crate::numbers::{is_of, sql_node, txn_node};
 
 pub use self::fence::is_served;
-pub use self::fence::{fence, gateway_lock, newest_incarnation, next_incarnation};
+pub(crate) use self::fence::{LOCK_INTERVAL, open};
+pub use self::fence::{LOCK_PATIENCE, fence, gateway_lock, newest_incarnation, next_incarnation};
 pub use self::outcome::{Foreign, InDoubt};
 pub use self::outcome::{list_foreign, list_in_doubt, outcome};
 

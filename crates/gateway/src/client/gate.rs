@@ -113,6 +113,11 @@ impl Gate {
         self.knocking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Most clients at a time.
+    pub(crate) fn clients_max(&self) -> usize {
+        self.limits.max_clients
+    }
+
     /// How sockets are configured.
     pub(crate) fn keepalive(&self) -> &Keepalive {
         &self.keepalive

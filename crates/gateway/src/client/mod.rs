@@ -155,6 +155,14 @@ impl Client {
         self.peer
     }
 
+    /// Another gateway has passed it on, and says where it comes from. False: there are too many from there.
+    pub(crate) fn comes_from(&mut self, peer: SocketAddr) -> bool {
+        let knocking = self.gate.knock(peer.ip());
+        let may_come = knocking.is_some();
+        (self.peer, self.knocking) = (peer, knocking);
+        may_come
+    }
+
     /// What it has to pass.
     pub(crate) fn gate(&self) -> &Arc<Gate> {
         &self.gate
@@ -227,7 +235,12 @@ impl Client {
 
     /// Sends one byte immediately: the answer to a request for encryption.
     pub async fn answer_encryption_request(&mut self, answer: u8) -> Result<(), ClientError> {
-        Ok(self.stream.write_all(&mut BytesMut::from(&[answer][..])).await?)
+        self.answer_at_once(&[answer]).await
+    }
+
+    /// Sends what is no message immediately.
+    pub(crate) async fn answer_at_once(&mut self, answer: &[u8]) -> Result<(), ClientError> {
+        Ok(self.stream.write_all(&mut BytesMut::from(answer)).await?)
     }
 
     /// The next message; sends what is buffered before it waits. `None` at the end of the stream.

@@ -18,7 +18,7 @@ use tutti_wire::frame::WireError;
 use tutti_wire::startup::{PROTOCOL_3_0, Startup};
 
 use super::authenticate::authenticate;
-use super::startup_packet;
+use super::{forward, startup_packet};
 use crate::client::failure::{Failure, as_fatal};
 use crate::client::gate::{Gate, HandshakeSlot};
 use crate::client::{Client, ClientError};
@@ -49,7 +49,7 @@ async fn open(
     mut client: Client,
 ) -> Result<Option<Box<Session>>, ClientError> {
     let deadline = client.deadline();
-    match timeout_at(deadline, read_startup(&mut client)).await {
+    match timeout_at(deadline, read_startup(&mut client, &registry)).await {
         Ok(Ok(Some(Startup::Cancel { process_id, secret }))) => {
             if registry.backends.is_session(process_id, secret) {
                 registry.cancel_session(process_id).await;
@@ -72,18 +72,29 @@ async fn open(
 
 /// Answers requests for encryption until the client says what it wants. `None` if it leaves, or was
 /// refused.
-async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientError> {
-    let has_tls = client.gate().tls.is_some();
-    let is_direct = has_tls && client.begins_with_tls().await?;
-    if is_direct {
-        client.encrypt().await?;
-        // As PostgreSQL: it must have been meant for this protocol.
-        if client.session().is_none_or(|session| session.alpn_protocol().is_none()) {
-            return Ok(None);
-        }
+async fn read_startup(
+    client: &mut Client,
+    registry: &Registry,
+) -> Result<Option<Startup>, ClientError> {
+    if !may_go_on(client).await? {
+        return Ok(None);
     }
+    let has_tls = client.gate().tls.is_some();
+    let mut is_first = true;
     loop {
-        match client.startup().await? {
+        let packet = client.startup().await?;
+        match packet {
+            // From another gateway: what comes next is the client's.
+            Some(Startup::ForwardRequest { nonce }) if is_first && client.session().is_none() => {
+                let cluster = &registry.cluster;
+                forward::receive(client, &cluster.seals, cluster.incarnation(), nonce).await?;
+                if !may_go_on(client).await? {
+                    return Ok(None);
+                }
+            }
+            Some(Startup::ForwardRequest { .. } | Startup::Forwarded { .. }) => {
+                return Err(WireError::Malformed.into());
+            }
             Some(Startup::SslRequest) if client.session().is_none() => {
                 // It may have been injected in between, to be taken for the client's own.
                 if client.has_read_on() {
@@ -109,7 +120,18 @@ async fn read_startup(client: &mut Client) -> Result<Option<Startup>, ClientErro
             }
             other => return Ok(other),
         }
+        is_first = false;
     }
+}
+
+/// Does the handshake of a client that begins with TLS. False: it was not meant for this protocol.
+async fn may_go_on(client: &mut Client) -> Result<bool, ClientError> {
+    if client.gate().tls.is_none() || !client.begins_with_tls().await? {
+        return Ok(true);
+    }
+    client.encrypt().await?;
+    // As PostgreSQL.
+    Ok(client.session().is_some_and(|session| session.alpn_protocol().is_some()))
 }
 
 /// What the packet asks for, where that can be granted.

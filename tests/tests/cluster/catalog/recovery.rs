@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tutti_cluster::recovery::{Recoverer, Settled, gateway_lock, next_incarnation};
+use tutti_cluster::recovery::{LOCK_PATIENCE, Recoverer, Settled, gateway_lock, next_incarnation};
 use tutti_cluster::status;
 use tutti_gateway::{Config, GatewayError};
 use tutti_link::{Credentials, Endpoint, NodeConnection};
@@ -143,8 +143,8 @@ async fn one_gateway_serves_and_each_start_has_a_number_of_its_own() -> Result {
     let (_cluster, config, _) = initialised(1).await?;
     let mut first = open(&config, 1).await?;
     let mut second = open(&config, 1).await?;
-    gateway_lock(&mut first).await?;
-    let error = gateway_lock(&mut second).await.unwrap_err();
+    gateway_lock(&mut first, LOCK_PATIENCE).await?;
+    let error = gateway_lock(&mut second, LOCK_PATIENCE).await.unwrap_err();
     let GatewayError::GatewayRunning { pid, who } = error else { panic!("{error}") };
     assert!(who.starts_with("role postgres from 127.0.0.1, since "), "{who}");
     assert_eq!(pid, i64::from(first.backend_key().0));
@@ -152,6 +152,6 @@ async fn one_gateway_serves_and_each_start_has_a_number_of_its_own() -> Result {
     let numbers = (next_incarnation(&mut third).await?, next_incarnation(&mut third).await?);
     assert!(numbers.0 < numbers.1, "{numbers:?}");
     first.close();
-    gateway_lock(&mut second).await?;
+    gateway_lock(&mut second, LOCK_PATIENCE).await?;
     Ok(())
 }

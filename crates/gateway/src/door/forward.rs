@@ -1,0 +1,169 @@
+//! Passing clients on to the gateway that leads.
+//!
+//! Owns: the bytes of a client between its socket and the leading gateway, and what the two gateways prove to each
+//! other before the first of them ([`receive`] is the leading one's side).
+//! Never: reads what a client says: cancel requests, TLS and logins are the leading gateway's.
+//! Start reading at [`Forwarder::pass_on`]. The reasons: docs/protocol/many-gateways.md.
+
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tutti_cluster::gateways::{Leader, Said};
+use tutti_link::net::random;
+use tutti_link::net::stream::keep_alive;
+use tutti_link::seals::{PROOF_LEN, Seals};
+use tutti_wire::error_fields::ErrorFields;
+use tutti_wire::frame::WireError;
+use tutti_wire::startup::{NONCE_LEN, Startup, put_forward_request, put_forwarded};
+
+use crate::client::gate::Gate;
+use crate::client::{Client, ClientError};
+
+/// The last byte that the leading gateway says of its own.
+const WELCOME: u8 = b'W';
+/// How long the leading gateway may take to be reached, and to answer.
+const REACH_PATIENCE: Duration = Duration::from_secs(3);
+/// Until the leading gateway is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What one that follows knows, for all of its clients.
+#[derive(Debug)]
+pub(super) struct Forwarder {
+    /// Who leads, as far as is known.
+    pub(super) leader: watch::Receiver<Option<Leader>>,
+    /// By which gateways prove themselves.
+    pub(super) seals: Arc<Seals>,
+    pub(super) gate: Arc<Gate>,
+}
+
+impl Forwarder {
+    /// One client, until it or the leading gateway ends, or another one leads. While nobody leads it waits, as long
+    /// as it may take to log in.
+    pub(super) async fn pass_on(self: Arc<Self>, mut client: TcpStream, peer: SocketAddr) {
+        let prepared = client.set_nodelay(true);
+        keep_alive(&client, self.gate.keepalive());
+        let mut known = self.leader.clone();
+        let Some((leader, mut stream)) = self.reach(&mut known, peer).await else {
+            return refuse(client).await;
+        };
+        let replaced = async {
+            let other = |now: &Option<Leader>| {
+                now.as_ref().is_some_and(|now| now.identity != leader.identity)
+            };
+            if known.wait_for(other).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let ended = tokio::select! {
+            copied = copy_bidirectional(&mut client, &mut stream) => copied.map(|_| ()),
+            () = replaced => Err(ErrorKind::ConnectionAborted.into()),
+        };
+        if let Err(error) = prepared.and(ended) {
+            tracing::debug!(%peer, %error, "a client that was passed on has ended");
+        }
+    }
+
+    /// A connection to the gateway that leads, over which the client goes on.
+    async fn reach(
+        &self,
+        known: &mut watch::Receiver<Option<Leader>>,
+        peer: SocketAddr,
+    ) -> Option<(Leader, TcpStream)> {
+        let deadline = Instant::now() + self.gate.patience();
+        loop {
+            let now = timeout_at(deadline, known.wait_for(Option::is_some)).await;
+            let leader = now.ok()?.ok()?.clone()?;
+            match timeout(REACH_PATIENCE, self.introduce(&leader, peer)).await {
+                Ok(Ok(stream)) => return Some((leader, stream)),
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, leader = leader.address, "cannot reach the gateway that leads");
+                }
+                Err(_) => tracing::debug!(
+                    leader = leader.address,
+                    "the gateway that leads does not answer"
+                ),
+            }
+            if deadline < Instant::now() {
+                return None;
+            }
+            // It has just begun, or ended.
+            tokio::select! {
+                () = sleep(RETRY) => (),
+                _ = known.changed() => (),
+            }
+        }
+    }
+
+    /// Both prove that they are of the same cluster, and that the one is whom node 1 has named.
+    async fn introduce(&self, leader: &Leader, peer: SocketAddr) -> io::Result<TcpStream> {
+        let mut stream = TcpStream::connect(&leader.address).await?;
+        stream.set_nodelay(true)?;
+        keep_alive(&stream, self.gate.keepalive());
+        let nonce: [u8; NONCE_LEN] = random();
+        let mut out = BytesMut::new();
+        put_forward_request(&mut out, &nonce);
+        stream.write_all(&out.split()).await?;
+        let mut answer = [0; NONCE_LEN + PROOF_LEN];
+        stream.read_exact(&mut answer).await?;
+        let (its_nonce, proof) = answer.split_at(NONCE_LEN);
+        let numbers = [&nonce[..], its_nonce];
+        let identity = leader.identity.to_be_bytes();
+        if !self.seals.is_proven(&Said::Leads.parts(numbers, &identity, b""), proof) {
+            return Err(io::Error::other("what answers there is not the gateway that leads"));
+        }
+        let address = peer.to_string();
+        let parts = Said::Forwards.parts(numbers, &identity, address.as_bytes());
+        let proof = self.seals.proof(&parts).ok_or(ErrorKind::Other)?;
+        put_forwarded(&mut out, &proof, &address);
+        stream.write_all(&out).await?;
+        match stream.read_u8().await? {
+            WELCOME => Ok(stream),
+            _ => Err(ErrorKind::ConnectionRefused.into()),
+        }
+    }
+}
+
+/// Tells a client that nobody leads. Whether it learns why does not matter.
+async fn refuse(mut client: TcpStream) {
+    let mut refusal = BytesMut::new();
+    ErrorFields::fatal("57P03", "the cluster has no gateway that leads at the moment")
+        .with(b'H', "Connect again: another one takes the lead in a few seconds, where node 1 can be reached.")
+        .put(&mut refusal, b'E');
+    let _ = timeout(REACH_PATIENCE, client.write_all(&refusal)).await;
+}
+
+/// The leading gateway's side: another one has a client for it. When this returns, what is read next is the client's,
+/// which is then known by its own address.
+///
+/// Errors: the other one is no gateway of this cluster, or means another one; there are too many clients from there.
+pub(super) async fn receive(
+    client: &mut Client,
+    seals: &Seals,
+    incarnation: u64,
+    nonce: Bytes,
+) -> Result<(), ClientError> {
+    let own: [u8; NONCE_LEN] = random();
+    let numbers = [&nonce[..], &own[..]];
+    let identity = incarnation.to_be_bytes();
+    let proof = seals.proof(&Said::Leads.parts(numbers, &identity, b""));
+    let proof = proof.ok_or(ClientError::Lost(ErrorKind::NotConnected.into()))?;
+    client.answer_at_once(&[own, proof].concat()).await?;
+    let Some(Startup::Forwarded { proof, address }) = client.startup().await? else {
+        return Err(WireError::Malformed.into());
+    };
+    let is_proven =
+        seals.is_proven(&Said::Forwards.parts(numbers, &identity, address.as_bytes()), &proof);
+    let peer = address.parse().ok().filter(|_| is_proven && !client.has_read_on());
+    let peer: SocketAddr = peer.ok_or(WireError::Malformed)?;
+    if !client.comes_from(peer) {
+        return Err(ClientError::SentAway);
+    }
+    client.answer_at_once(&[WELCOME]).await
+}

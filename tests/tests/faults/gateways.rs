@@ -1,0 +1,277 @@
+//! Several gateways before the same nodes: any of them takes any client, one leads, and another takes its place when
+//! it is killed, stopped, asked to end or cut off.
+//!
+//! Owns: what clients of each get meanwhile, what gateways must prove to each other, and how long it takes.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::BytesMut;
+use tutti_cluster::gateways::Said;
+use tutti_embed::Cluster;
+use tutti_link::seals::Seals;
+use tutti_sql::catalog::NodeId;
+use tutti_tests::client::{Client, Endpoint};
+use tutti_tests::process::{self, GatewayProcess};
+use tutti_tests::{gateway, servers};
+use tutti_wire::startup::{NONCE_LEN, put_cancel, put_forward_request, put_forwarded, put_startup};
+
+use crate::kill9::count_prepared;
+
+/// How long anything may take here; far more than it does.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SUM: &str = "SELECT sum(v) FROM t";
+
+fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<Duration> {
+    let begun = Instant::now();
+    while !is_so()? {
+        ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        sleep(Duration::from_millis(20));
+    }
+    Ok(begun.elapsed())
+}
+
+/// Nodes with a table of two rows on different nodes, whose values are 500 each, and so many gateways; the first
+/// leads.
+fn fleet(count: usize) -> Result<(Cluster, Vec<GatewayProcess>)> {
+    let servers = servers::durable(2)?;
+    process::init(&servers)?;
+    let mut gateways = vec![GatewayProcess::start(&servers)?];
+    Client::connect(&gateways[0].endpoint())?.query(
+        "CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT n, 50 FROM generate_series(1, 20) AS n",
+    )?;
+    while gateways.len() < count {
+        gateways.push(GatewayProcess::start(&servers)?);
+    }
+    Ok((servers, gateways))
+}
+
+fn ask(gateway: &Endpoint, sql: &str) -> Result<String> {
+    Client::connect(gateway)?.value(sql)
+}
+
+/// Moves some from a row to those of all nodes.
+fn transfer(client: &mut Client) -> Result<()> {
+    client.query("BEGIN; UPDATE t SET v = v - 19 WHERE id = 1")?;
+    client.query("UPDATE t SET v = v + 1 WHERE id > 1")?;
+    client.query("COMMIT")?;
+    Ok(())
+}
+
+/// The one that leads.
+fn take_leader(servers: &Cluster, gateways: &mut Vec<GatewayProcess>) -> Result<GatewayProcess> {
+    let address = "SELECT address FROM tutti.gateway_there WHERE leads";
+    let address = ask(&servers::endpoint(servers, 0), address)?;
+    let leads = |it: &GatewayProcess| address.ends_with(&format!(":{}", it.endpoint().port));
+    let index = gateways.iter().position(leads).context("none of them leads")?;
+    Ok(gateways.remove(index))
+}
+
+fn is_listed(servers: &Cluster, states: &[&str]) -> Result<bool> {
+    let config = gateway::config(servers, "127.0.0.1:0".to_owned());
+    let status = tutti_gateway::runtime()?.block_on(tutti_gateway::status(&config))?;
+    let found: Vec<_> =
+        status.gateways.iter().map(|it| if it.leads { "leads" } else { "follows" }).collect();
+    Ok(found == states)
+}
+
+#[test]
+fn any_gateway_takes_any_client() -> Result<()> {
+    let (servers, gateways) = fleet(3)?;
+    let mut clients =
+        gateways.iter().map(|it| Client::connect(&it.endpoint())).collect::<Result<Vec<_>>>()?;
+    for client in &mut clients {
+        transfer(client)?;
+        ensure!(client.value(SUM)? == "1000");
+    }
+    // What one has defined, all know; and none sees half of a transaction.
+    clients[1].query("CREATE TABLE u (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    clients[2].query("BEGIN; INSERT INTO u SELECT generate_series(1, 100)")?;
+    ensure!(clients[0].value("SELECT count(*) FROM u")? == "0");
+    clients[2].query("COMMIT")?;
+    for client in &mut clients {
+        ensure!(client.value("SELECT count(*) FROM u")? == "100");
+    }
+    // A session that came through one is cancelled through another.
+    let (id, secret) = (clients[2].process_id, clients[2].secret);
+    let sleeps = std::thread::spawn(move || {
+        let slept = clients[2].simple("SELECT pg_sleep(60)", b"");
+        (clients, slept)
+    });
+    let mut packet = BytesMut::new();
+    put_cancel(&mut packet, id, secret);
+    until("it is cancelled", || {
+        TcpStream::connect(("127.0.0.1", gateways[1].endpoint().port))?.write_all(&packet)?;
+        Ok(sleeps.is_finished())
+    })?;
+    let (mut clients, slept) = sleeps.join().ok().context("who sleeps panicked")?;
+    ensure!(slept?.error().context("it was cancelled")?.sqlstate() == "57014");
+    until("all are listed", || is_listed(&servers, &["leads", "follows", "follows"]))?;
+    // A client that goes away takes its transaction with it, through whichever gateway it came.
+    clients[2].query("BEGIN; UPDATE t SET v = 0 WHERE id = 1")?;
+    clients.truncate(2);
+    clients[1].query("SET statement_timeout = '20s'; UPDATE t SET v = v WHERE id = 1")?;
+    ensure!(clients[0].value(SUM)? == "1000");
+    Ok(())
+}
+
+/// Whoever leads is killed, stopped, or asked to end; each time the others go on within seconds, and what was left
+/// half-way is settled. Prints how long it takes.
+#[test]
+fn another_takes_the_place_of_one_that_is_killed_stopped_or_asked_to_end() -> Result<()> {
+    let (servers, mut gateways) = fleet(3)?;
+    for way in ["SIGKILL", "SIGSTOP", "SIGTERM"] {
+        let mut led = take_leader(&servers, &mut gateways)?;
+        let mut inside = Client::connect(&gateways[0].endpoint())?;
+        inside.query("BEGIN; UPDATE t SET v = v + 1000 WHERE id = 1")?;
+        let begun = Instant::now();
+        let left = match way {
+            "SIGKILL" => {
+                led.leave_unaudited("it is killed");
+                led.kill9()?;
+                None
+            }
+            "SIGSTOP" => {
+                led.pause()?;
+                Some(led)
+            }
+            _ => {
+                // Transactions are waited for; this one is rolled back.
+                drop(inside);
+                led.terminate()?;
+                Some(led)
+            }
+        };
+        for gateway in &gateways {
+            // A client that was passed on to one that is stopped waits until another leads.
+            until("it answers", || {
+                Ok(ask(&gateway.endpoint(), SUM).is_ok_and(|sum| sum == "1000"))
+            })?;
+        }
+        println!("{way}: all others answer after {:.1} s", begun.elapsed().as_secs_f64());
+        match left {
+            None => gateways.push(GatewayProcess::start(&servers)?),
+            Some(mut led) if way == "SIGTERM" => {
+                until("it ends", || led.has_ended())?;
+            }
+            Some(led) => {
+                led.resume()?;
+                until("it passes clients on", || {
+                    Ok(ask(&led.endpoint(), SUM).is_ok_and(|sum| sum == "1000"))
+                })?;
+                gateways.push(led);
+            }
+        }
+        transfer(&mut Client::connect(&gateways[0].endpoint())?)?;
+        for gateway in &gateways {
+            ensure!(ask(&gateway.endpoint(), SUM)? == "1000", "{way}");
+        }
+        ensure!(count_prepared(&servers)? == 0, "{way}");
+    }
+    until("two are left", || is_listed(&servers, &["leads", "follows"]))?;
+    Ok(())
+}
+
+/// Node 1 is restarted: nobody knows who leads, and the one that did goes on.
+#[test]
+fn the_one_that_leads_goes_on_when_node_1_was_away() -> Result<()> {
+    let (mut servers, gateways) = fleet(2)?;
+    let first = "SELECT address FROM tutti.gateway_there WHERE leads";
+    let before = ask(&servers::endpoint(&servers, 0), first)?;
+    servers.server_mut(0).kill9()?;
+    sleep(Duration::from_secs(1));
+    servers.server_mut(0).start()?;
+    for gateway in &gateways {
+        until("it answers", || Ok(ask(&gateway.endpoint(), SUM).is_ok_and(|sum| sum == "1000")))?;
+    }
+    let mut node = Client::connect(&servers::endpoint(&servers, 0))?;
+    until("it is listed", || Ok(node.value(first).is_ok_and(|address| address == before)))?;
+    Ok(())
+}
+
+/// Where a client comes from decides which rule it meets; so only a gateway of the cluster may say it of another's.
+#[test]
+fn only_a_gateway_of_the_cluster_says_where_a_client_comes_from() -> Result<()> {
+    let (servers, gateways) = fleet(2)?;
+    let mut node = Client::connect(&servers::endpoint(&servers, 0))?;
+    let secret = node.value("SELECT encode(secret, 'hex') FROM tutti.secret")?;
+    let identity: u64 =
+        node.value("SELECT identity FROM tutti.gateway_there WHERE leads")?.parse()?;
+    let right = Seals::default();
+    right.learn(NodeId::HOME, secret);
+    let wrong = Seals::default();
+    wrong.learn(NodeId::HOME, "00".repeat(32));
+    let at = gateways[0].endpoint().port;
+    // By the rules, clients of this machine are let in, and nobody else.
+    ensure!(introduced(at, &right, identity, "127.0.0.1:5000")? == b'R');
+    ensure!(introduced(at, &right, identity, "[::1]:5000")? == b'R');
+    ensure!(introduced(at, &right, identity, "203.0.113.9:5000")? == b'E');
+    for (seals, identity, address) in [
+        (&wrong, identity, "127.0.0.1:5000"),
+        (&right, identity + 1, "127.0.0.1:5000"),
+        (&right, identity, "nowhere"),
+    ] {
+        let said = introduced(at, seals, identity, address);
+        ensure!(said.is_err(), "{address} of {identity} was taken: {said:?}");
+    }
+    // Without having been asked for, twice, or as a client's own.
+    let mut packet = BytesMut::new();
+    put_forwarded(&mut packet, &[0; NONCE_LEN], "127.0.0.1:5000");
+    let mut twice = BytesMut::new();
+    put_forward_request(&mut twice, &[0; NONCE_LEN]);
+    put_forward_request(&mut twice, &[0; NONCE_LEN]);
+    for (packet, answered) in [(&packet, 0), (&twice, 2 * NONCE_LEN)] {
+        for gateway in &gateways {
+            let mut stream = TcpStream::connect(("127.0.0.1", gateway.endpoint().port))?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(packet)?;
+            let mut said = Vec::new();
+            let ended = stream.read_to_end(&mut said);
+            ensure!(ended.is_ok_and(|len| len <= answered + 200), "{said:?}");
+            ensure!(!said.contains(&b'W') || said.len() != 1, "{said:?}");
+        }
+    }
+    // And all that has harmed nobody.
+    ensure!(ask(&gateways[1].endpoint(), SUM)? == "1000");
+    Ok(())
+}
+
+/// The first byte that a client is told which a gateway passes on that has this secret.
+fn introduced(port: u16, seals: &Seals, identity: u64, address: &str) -> Result<u8> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let (nonce, mut out) = ([7; NONCE_LEN], BytesMut::new());
+    put_forward_request(&mut out, &nonce);
+    stream.write_all(&out.split())?;
+    let mut answer = [0; 2 * NONCE_LEN];
+    stream.read_exact(&mut answer)?;
+    let (own, proof) = answer.split_at(NONCE_LEN);
+    let (numbers, identity) = ([&nonce[..], own], identity.to_be_bytes());
+    if !seals.is_proven(&Said::Leads.parts(numbers, &identity, b""), proof) {
+        // The other one is not whom this one means; it sends on what it has, as an attacker would.
+        let parts = Said::Forwards.parts(numbers, &identity, address.as_bytes());
+        put_forwarded(&mut out, &seals.proof(&parts).context("it has a secret")?, address);
+        stream.write_all(&out)?;
+        let mut first = [0; 1];
+        return match stream.read(&mut first) {
+            Ok(0) => bail!("refused"),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => bail!("refused"),
+            Ok(_) if first == *b"E" => bail!("refused, and told so"),
+            _ => Ok(first[0]),
+        };
+    }
+    let parts = Said::Forwards.parts(numbers, &identity, address.as_bytes());
+    put_forwarded(&mut out, &seals.proof(&parts).context("it has a secret")?, address);
+    stream.write_all(&out.split())?;
+    let mut first = [0; 1];
+    stream.read_exact(&mut first)?;
+    ensure!(first == *b"W", "refused: {first:?}");
+    put_startup(&mut out, &[("user", "postgres"), ("database", "postgres")]);
+    stream.write_all(&out)?;
+    stream.read_exact(&mut first)?;
+    Ok(first[0])
+}
