@@ -433,7 +433,9 @@ impl Coordinator {
     /// Starts to commit the transaction `gid`, which wrote on its anchor and on `participants`.
     ///
     /// Requires: at least one participant, the anchor not among them, in any form; elsewhere, the anchor has no
-    /// part. A transaction that wrote on its anchor alone needs no coordinator: its plain COMMIT is atomic. Nodes
+    /// part. Only where the decision is apart there may be none: the anchor alone votes, and something is recorded with
+    /// the decision that cannot be part of its transaction. Otherwise a transaction that wrote on its anchor alone
+    /// needs no coordinator: its plain COMMIT is atomic. Nodes
     /// that were only
     /// read are not participants either: they get a plain COMMIT, at any time.
     pub fn begin(
@@ -443,7 +445,11 @@ impl Coordinator {
         effects: &mut Vec<Effect>,
     ) -> Self {
         let form = terms.form;
-        assert!(!participants.is_empty(), "{gid}: one writer needs no global transaction");
+        let may_be_alone = form == Form::Apart;
+        assert!(
+            may_be_alone || !participants.is_empty(),
+            "{gid}: one writer needs no global transaction"
+        );
         assert!(!participants.contains(&gid.anchor), "{gid}: the anchor is no participant");
         let mut voters = participants;
         if form == Form::Apart {

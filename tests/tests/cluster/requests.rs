@@ -124,6 +124,40 @@ fn a_request_is_executed_once_however_it_commits() -> Result<()> {
 }
 
 #[test]
+fn a_request_that_only_reads_is_kept_too() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    let read = |node: usize| -> Result<String> {
+        Ok(format!("SELECT amount FROM stock WHERE id = {}", ids_of(&cluster, node)?[0]))
+    };
+    for (way, sql) in [
+        ("its keeper", read(1)?),
+        ("another node", read(0)?),
+        ("both", format!("{}; {}", read(0)?, read(1)?)),
+        ("all", "SELECT sum(amount) FROM stock".to_owned()),
+    ] {
+        for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+            for attempt in [1, 2] {
+                let family = family_kept_by(2, &format!("{way} at {level}, {attempt}"));
+                client.query(&format!("BEGIN ISOLATION LEVEL {level} READ ONLY"))?;
+                client.query(&format!("SELECT tutti_begin('{family}', {attempt})"))?;
+                client.query(&sql)?;
+                client.query("SELECT tutti_remember('read')")?;
+                let committed = client.simple("COMMIT", b"")?;
+                ensure!(committed.error().is_none(), "{way}, {level}: {committed}");
+                let known = client.query(&format!("SELECT tutti_request('{family}')"))?;
+                let number = attempt.to_string();
+                ensure!(known == [row(&[&number, "committed", "read", ""])], "{way}: {known:?}");
+            }
+        }
+    }
+    for node in cluster.nodes() {
+        let mut node = Client::connect(&node)?;
+        ensure!(node.value("SELECT count(*) FROM pg_prepared_xacts")? == "0");
+    }
+    Ok(())
+}
+
+#[test]
 fn a_later_instance_waits_for_no_earlier_one() -> Result<()> {
     let (cluster, mut client) = start()?;
     for (way, sql, keeper) in ways(&cluster)?.into_iter().filter(|(way, ..)| *way != "nothing") {

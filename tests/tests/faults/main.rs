@@ -7,6 +7,7 @@
 mod gateways;
 mod history;
 mod history_checker;
+mod home_away;
 mod kill9;
 mod recovery;
 mod requests;

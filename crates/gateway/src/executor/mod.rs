@@ -330,6 +330,7 @@ impl Executor<'_> {
         let parameter = |index| route::parameter(call, index);
         Some(match route::one_node(&self.tx.catalog, choice, parameter)? {
             OneNode::At(node) => node,
+            OneNode::Speaker => self.tx.speaker(),
             OneNode::Any => self.tx.any_node(),
         })
     }

@@ -34,6 +34,7 @@ pub(crate) fn one_node<'a>(
 ) -> Option<OneNode> {
     let pins = match choice {
         NodeChoice::Home => return Some(OneNode::At(NodeId::HOME)),
+        NodeChoice::Speaker => return Some(OneNode::Speaker),
         NodeChoice::Any => return Some(OneNode::Any),
         NodeChoice::Pinned(pins) => pins,
     };

@@ -29,6 +29,7 @@ use self::activity::Activities;
 use self::pauses::Pauses;
 use self::redistributions::Redistributions;
 use self::requests::RequestsAtWork;
+use self::role::KnownRoles;
 use crate::plans::Plans;
 
 /// How long a node may take to accept a cancel request.
@@ -67,6 +68,8 @@ pub struct Registry {
     pub backends: Arc<Backends>,
     /// What sessions are doing, for deadlock detection and for changes of the schema.
     pub activities: Arc<Activities>,
+    /// What node 1 has said of roles, for while it is away.
+    pub(crate) known_roles: KnownRoles,
     /// Statements and plans that are known already.
     pub plans: Plans,
     /// When roles that made all sessions wait may do so again.
@@ -105,6 +108,7 @@ impl Registry {
             statements: SharedStatements::default(),
             backends,
             activities,
+            known_roles: KnownRoles::default(),
             plans: Plans::default(),
             pauses: Pauses::default(),
             redistributions: Arc::default(),

@@ -1,7 +1,12 @@
 //! What node 1 says about the role that a client wants to log in as.
 //!
-//! Owns: the question, and reading its answer; what the role's sessions begin with.
-//! Never: caches one: ALTER ROLE takes effect at the next login.
+//! Owns: the question, and reading its answer; what the role's sessions begin with; and what was last said of each role,
+//! for while node 1 is away.
+//! Never: goes by that while node 1 is there (ALTER ROLE takes effect at the next login), nor by it alone.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 use tutti_link::connection::{NodeError, Rows};
 use tutti_link::pool::RoleSettings;
@@ -13,10 +18,13 @@ use crate::client::failure::Failure;
 use crate::client::gate::Gate;
 use crate::registry::Registry;
 
+const HOME_IS_SILENT: &str = "the cluster's node 1 cannot be asked who may log in";
+
 /// Longest name of a role, in bytes (NAMEDATALEN - 1).
 const NAME_LEN_MAX: usize = 63;
 
 /// A role that exists. Its verifier is not printed.
+#[derive(Clone)]
 pub(crate) struct Role {
     /// Its number on node 1: names can be reused.
     pub(crate) oid: u32,
@@ -36,8 +44,87 @@ pub(crate) struct Role {
     pub(crate) settings: RoleSettings,
 }
 
-/// Asks node 1. `None`: there is no such role.
+impl fmt::Debug for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Role").field("oid", &self.oid).finish_non_exhaustive()
+    }
+}
+
+/// What node 1 has said of roles that were looked up, by name.
+#[derive(Debug, Default)]
+pub(crate) struct KnownRoles(Mutex<HashMap<String, Role>>);
+
+impl KnownRoles {
+    fn note(&self, name: &str, role: Option<&Role>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match role {
+            Some(role) => known.insert(name.to_owned(), role.clone()),
+            None => known.remove(name),
+        };
+    }
+
+    fn of(&self, name: &str) -> Option<Role> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+}
+
+/// Asks node 1. `None`: there is no such role. While node 1 is away, a role that it has told of before is believed to
+/// be as it was if another node, which has the same roles, still has it with the same verifier and rights to log in.
 pub(crate) async fn ask(
+    registry: &Registry,
+    gate: &Gate,
+    name: &str,
+    groups: bool,
+) -> Result<Option<Role>, Failure> {
+    let availability = &registry.cluster.availability;
+    if !availability.is_there(NodeId::HOME)
+        && let Some(known) = registry.known_roles.of(name)
+    {
+        let nodes = registry.cluster.catalog().nodes.clone();
+        if let Some(other) = nodes.into_iter().find(|node| availability.is_open(*node)) {
+            return confirmed(registry, gate, name, known, other).await.map(Some);
+        }
+    }
+    let asked = ask_home(registry, gate, name, groups).await?;
+    registry.known_roles.note(name, asked.as_ref());
+    Ok(asked)
+}
+
+/// The role as it was known, if `node` has it like that.
+async fn confirmed(
+    registry: &Registry,
+    gate: &Gate,
+    name: &str,
+    known: Role,
+    node: NodeId,
+) -> Result<Role, Failure> {
+    let sql = format!(
+        "SELECT r.rolsuper, r.rolcanlogin,
+             r.rolvaliduntil IS NULL OR pg_catalog.now() < r.rolvaliduntil, r.rolpassword
+         FROM pg_catalog.pg_authid AS r WHERE r.rolname = {}::pg_catalog.name",
+        quote_literal(name)
+    );
+    let turn = gate.lookups.acquire().await.expect("never closed");
+    let lent = registry.cluster.connections.checkout(node).await;
+    let mut connection = lent.map_err(without_address)?;
+    let answer = connection.rows(&sql).await;
+    registry.cluster.connections.release(connection);
+    drop(turn);
+    let rows = answer.map_err(without_address)?;
+    let is = |column, flag| rows.text(0, column) == Some(if flag { "t" } else { "f" });
+    let is_same = is(0, known.is_superuser)
+        && is(1, known.may_login)
+        && rows.text(0, 3) == known.verifier.as_ref().map(|verifier| verifier.as_str());
+    if !is_same {
+        return Err(ErrorFields::fatal("57P03", HOME_IS_SILENT)
+            .with(b'D', "Another node has the role otherwise than it was last seen there.")
+            .with(b'H', "Retrying is safe: nothing was done.")
+            .into());
+    }
+    Ok(Role { is_valid: is(2, true), ..known })
+}
+
+async fn ask_home(
     registry: &Registry,
     gate: &Gate,
     name: &str,
@@ -130,7 +217,7 @@ fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
 fn without_address(error: NodeError) -> Failure {
     let sqlstate = error.to_fields().sqlstate().to_owned();
     tracing::warn!(%error, "a login cannot be looked at");
-    ErrorFields::fatal(&sqlstate, "the cluster's node 1 cannot be asked who may log in")
+    ErrorFields::fatal(&sqlstate, HOME_IS_SILENT)
         .with(b'H', "Retrying is safe: nothing was done.")
         .into()
 }

@@ -370,6 +370,7 @@ impl Session {
     fn send(&mut self, flight: &OnNode) -> Option<NodeId> {
         let node = match flight.node {
             OneNode::At(node) => node,
+            OneNode::Speaker => self.tx.speaker(),
             OneNode::Any => self.tx.any_node(),
         };
         let is_write = flight.access == Access::Write;

@@ -58,8 +58,8 @@ impl Session {
         Executor { tx: &mut self.tx, client: &mut self.client, exchanges: None }
     }
 
-    /// Begins the session of a client that has logged in: opens node 1 as the client's role, and passes on the
-    /// parameters that it reports. `startup`: settings of its startup packet, names and values. `renewal`: the
+    /// Begins the session of a client that has logged in: opens node 1 (another, while it is away) as the client's role,
+    /// and passes on the parameters that it reports. `startup`: settings of its startup packet, names and values. `renewal`: the
     /// pool's, from before the login. `None`: refused, and the client has been told.
     pub async fn open(
         registry: Arc<Registry>,
@@ -90,9 +90,10 @@ impl Session {
     async fn greet(&mut self, secret: i32) -> Result<(), Failure> {
         let admitted = self.tx.registry.pool.admit_short(&self.tx.share).await;
         self.tx.permit = Some(admitted.map_err(|full| Failure::from(full.to_fields()))?);
-        self.tx.link(NodeId::HOME).await?;
+        let speaker = self.tx.speaker();
+        self.tx.link(speaker).await?;
         self.tx.refresh_scope().await?;
-        let parameters = self.tx.link(NodeId::HOME).await?.connection().parameters().to_vec();
+        let parameters = self.tx.link(speaker).await?.connection().parameters().to_vec();
         let process_id = self.tx.process_id;
         put_authentication_ok(self.client.out());
         for (name, value) in parameters {

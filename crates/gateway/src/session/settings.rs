@@ -80,9 +80,7 @@ impl Session {
                 self.executor().show(name, &text, call);
                 Ok(Done::Tag("SHOW".to_owned()))
             }
-            Setting::Show { .. } => {
-                self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await
-            }
+            Setting::Show { .. } => self.run_on_speaker(text, call).await,
             Setting::Set { name } | Setting::SetLocal { name, .. }
                 if is_refused_setting(name, text) =>
             {
@@ -103,10 +101,7 @@ impl Session {
             Setting::SetLocal { name, to_default } => {
                 self.hold_local_settings("SET LOCAL", call);
                 if self.tx.transaction.mode == Mode::None {
-                    return self
-                        .executor()
-                        .run_on_one(NodeId::HOME, Access::Read, text, call)
-                        .await;
+                    return self.run_on_speaker(text, call).await;
                 }
                 self.tx.hold_what_it_began_with().await?;
                 match self.tx.settings.startup_value(name).filter(|_| *to_default) {
@@ -127,8 +122,7 @@ impl Session {
                     self.tx.refuse_own_late_calls().await?;
                 }
                 self.hold_local_settings("SET CONSTRAINTS", call);
-                let done =
-                    self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+                let done = self.run_on_speaker(text, call).await?;
                 let sql = set_constraints_elsewhere(names, *deferred, text);
                 self.remember_setting("", &sql, false, true).await?;
                 if !deferred {
@@ -140,8 +134,7 @@ impl Session {
                 Ok(done)
             }
             Setting::SetConfig { name, value, local } => {
-                let done =
-                    self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+                let done = self.run_on_speaker(text, call).await?;
                 // The text may contain parameters or settings that only the function form spells,
                 // so other nodes get the function form with the constants.
                 let literal = value
@@ -159,8 +152,7 @@ impl Session {
                 self.set_transaction(&given, *session, *snapshot, text, call).await
             }
             Setting::ResetAll if self.tx.transaction.is_open() => {
-                let done =
-                    self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+                let done = self.run_on_speaker(text, call).await?;
                 self.reset_all_if_committed().await?;
                 self.tx.renew_scope_in_time().await?;
                 Ok(done)
@@ -178,8 +170,9 @@ impl Session {
 
     /// SET CONSTRAINTS … IMMEDIATE checks what was deferred: an error belongs to this statement.
     async fn hear_what_was_deferred(&mut self) -> Result<(), Failure> {
+        let speaker = self.tx.speaker();
         for node in self.tx.transaction.nodes.keys().copied().collect::<Vec<_>>() {
-            let Some(link) = self.tx.links.get_mut(&node).filter(|_| node != NodeId::HOME) else {
+            let Some(link) = self.tx.links.get_mut(&node).filter(|_| node != speaker) else {
                 continue;
             };
             link.connection().flush().await?;
@@ -198,12 +191,13 @@ impl Session {
         self.tx.hold_what_it_began_with().await?;
         let Some(value) = self.tx.settings.startup_value(name).map(str::to_owned) else {
             let sql = format!("{RESET}{}", quote_identifier(name));
-            let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+            let done = self.run_on_speaker(text, call).await?;
             self.remember_setting(name, &sql, true, true).await?;
             return Ok(done);
         };
         let sql = set_sql(name, &value);
-        self.tx.enlist(NodeId::HOME, Access::Read).await?.query(&sql).await?;
+        let speaker = self.tx.speaker();
+        self.tx.enlist(speaker, Access::Read).await?.query(&sql).await?;
         self.pass_reports_on();
         self.remember_setting(name, &sql, true, true).await?;
         let is_reset = text.get(..5).is_some_and(|word| word.eq_ignore_ascii_case("reset"));
@@ -234,8 +228,9 @@ impl Session {
         self.remember_setting("", &sql.join("; "), true, false).await?;
         self.tx.transaction.scope_changed = true;
         // The client is told a setting's value after both steps, and not between them.
-        if let Some(home) = self.tx.links.get_mut(&NodeId::HOME) {
-            home.catch_up_early().await?;
+        let speaker = self.tx.speaker();
+        if let Some(link) = self.tx.links.get_mut(&speaker) {
+            link.catch_up_early().await?;
         }
         self.pass_reports_on();
         Ok(())
@@ -248,26 +243,33 @@ impl Session {
         outlives: bool,
         call: &Call,
     ) -> Result<Done, Failure> {
-        let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+        let done = self.run_on_speaker(text, call).await?;
         self.remember_setting(name, text, outlives, true).await?;
         Ok(done)
     }
 
-    /// Node 1 has accepted a setting: the other nodes follow, now or when they join.
+    /// What a node decides for all: node 1, unless it is away.
+    async fn run_on_speaker(&mut self, text: &str, call: &Call) -> Result<Done, Failure> {
+        let speaker = self.tx.speaker();
+        self.executor().run_on_one(speaker, Access::Read, text, call).await
+    }
+
+    /// The node that speaks for all has accepted a setting: the others follow, now or when they join.
     async fn remember_setting(
         &mut self,
         name: &str,
         sql: &str,
         outlives: bool,
-        home_has_it: bool,
+        speaker_has_it: bool,
     ) -> Result<(), Failure> {
         let in_transaction = self.tx.transaction.is_open();
+        let speaker = self.tx.speaker();
         let nodes: Vec<_> = self
             .tx
             .links
             .keys()
             .copied()
-            .filter(|node| !(home_has_it && *node == NodeId::HOME))
+            .filter(|node| !(speaker_has_it && *node == speaker))
             .filter(|node| !in_transaction || self.tx.transaction.nodes.contains_key(node))
             .collect();
         for node in nodes {
@@ -315,7 +317,7 @@ impl Session {
             ));
         }
         if session {
-            let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+            let done = self.run_on_speaker(text, call).await?;
             // Each is a setting in its own right, known to other forms of SET and RESET.
             for (name, value) in given.as_defaults() {
                 let sql = set_sql(name, value);
@@ -326,7 +328,7 @@ impl Session {
         self.hold_local_settings("SET TRANSACTION", call);
         match self.tx.transaction.mode {
             // Node 1 words the warning.
-            Mode::None => self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await,
+            Mode::None => self.run_on_speaker(text, call).await,
             Mode::Implicit | Mode::Explicit => self.set_transaction_modes(given, text, call).await,
         }
     }
@@ -367,7 +369,7 @@ impl Session {
         if !has_savepoint && !self.tx.transaction.queried {
             // Nodes that join later begin with it; those that take part already are told.
             self.tx.transaction.characteristics.update(given);
-            let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+            let done = self.run_on_speaker(text, call).await?;
             self.tell_other_nodes(text).await?;
             return Ok(done);
         }
@@ -380,16 +382,17 @@ impl Session {
             self.tx.enlist(NodeId::HOME, Access::Read).await?;
             self.tx.insert_tickets().await?;
         }
-        let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
+        let done = self.run_on_speaker(text, call).await?;
         self.tell_other_nodes(text).await?;
         // ROLLBACK TO undoes it.
         self.tx.transaction.push_modes(text, given.clone());
         Ok(done)
     }
 
-    /// Node 1 has accepted it: the other nodes of the transaction follow.
+    /// The node that speaks for all has accepted it: the others of the transaction follow.
     async fn tell_other_nodes(&mut self, text: &str) -> Result<(), Failure> {
-        let others = self.tx.transaction.nodes.keys().copied().filter(|n| *n != NodeId::HOME);
+        let speaker = self.tx.speaker();
+        let others = self.tx.transaction.nodes.keys().copied().filter(|node| *node != speaker);
         for node in others.collect::<Vec<_>>() {
             let link = self.tx.link(node).await?;
             link.put_silent(text);
@@ -403,8 +406,10 @@ impl Session {
             let message = "DISCARD ALL cannot run inside a transaction block";
             return Err(ErrorFields::error("25001", message).into());
         }
-        let done = self.executor().run_on_one(NodeId::HOME, Access::Read, text, call).await?;
-        let others: Vec<_> = self.tx.links.keys().copied().filter(|n| *n != NodeId::HOME).collect();
+        let done = self.run_on_speaker(text, call).await?;
+        let speaker = self.tx.speaker();
+        let others: Vec<_> =
+            self.tx.links.keys().copied().filter(|node| *node != speaker).collect();
         for node in others {
             match self.tx.transaction.is_open() {
                 true => drop(self.tx.link(node).await?.query(text).await?),

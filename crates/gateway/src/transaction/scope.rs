@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use tutti_link::Rows;
 use tutti_sql::catalog::{Catalog, NameScope, NodeId};
 use tutti_sql::plan::Access;
+use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
 use crate::transaction::settings::{CommitMode, IdleTimeouts};
@@ -80,8 +82,23 @@ impl TransactionContext {
         in_turn.find(is_open).unwrap_or(nodes[index])
     }
 
+    /// The node that says what every node could: node 1; while that is away, and this transaction has not used it,
+    /// another.
+    pub(crate) fn speaker(&self) -> NodeId {
+        let has_home = self.transaction.nodes.contains_key(&NodeId::HOME)
+            || self.links.contains_key(&NodeId::HOME);
+        match has_home || self.registry.cluster.availability.is_there(NodeId::HOME) {
+            true => NodeId::HOME,
+            false => self.any_node(),
+        }
+    }
+
     /// Asks node 1 which schemas names are looked up in, which temporary relations exist, and what
-    /// modes transactions have by default.
+    /// modes transactions have by default. While it is away another node is asked, and asked again before each
+    /// statement, for a node may lack what node 1 alone has.
+    ///
+    /// Errors: the node's; node 1 is away, and has a schema of the search path that the other lacks, so that names might
+    /// mean others there.
     pub(crate) async fn refresh_scope(&mut self) -> Result<(), Failure> {
         // Operators are named in full: an operator of another role's would run with the rights of
         // the role that logs in.
@@ -97,19 +114,29 @@ impl TransactionContext {
                           pg_catalog.current_setting('tutti.commit', true); \
                    SELECT * FROM tutti.temporary_code(); \
                    SELECT * FROM tutti.temporary_types()";
+        const OF_ANOTHER: &str = "; SELECT pg_catalog.current_setting('search_path'), session_user; \
+                   SELECT n.nspname FROM pg_catalog.pg_namespace AS n";
+        let speaker = self.speaker();
+        let sql = match speaker {
+            NodeId::HOME => sql.to_owned(),
+            _ => format!("{sql}{OF_ANOTHER}"),
+        };
         // A transaction that has not reached any node need not be begun for this: SET TRANSACTION and LOCK
         // may still be its first statement.
         let is_in_block = !self.transaction.nodes.is_empty();
         let link = match is_in_block {
-            false => self.link(NodeId::HOME).await?,
+            false => self.link(speaker).await?,
             true => {
                 self.takes_snapshot = true;
-                self.enlist(NodeId::HOME, Access::Read).await?
+                self.enlist(speaker, Access::Read).await?
             }
         };
         let mut rows = link.ask_unhurried(&format!("{REFRESH_CACHES}; {sql}"), is_in_block).await?;
         if !rows.is_empty() {
             rows.remove(0);
+        }
+        if speaker != NodeId::HOME {
+            self.check_path_of_another(rows.get(5), rows.get(6))?;
         }
         if let Some(defaults) = rows.get(2) {
             self.settings.characteristics = Characteristics {
@@ -142,7 +169,7 @@ impl TransactionContext {
             temporary_code: names(3),
             temporary_types: names(4).into_iter().filter_map(typed).collect(),
         };
-        self.scope_state.is_stale = false;
+        self.scope_state.is_stale = speaker != NodeId::HOME;
         self.scope_state.settings_are_stale = false;
         self.scope_state.is_due = false;
         if scope != self.scope {
@@ -153,11 +180,43 @@ impl TransactionContext {
             self.scope_state.changes += 1;
             // What is sent to nodes where the transaction has been is to mean the same there.
             let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
-            for node in nodes.into_iter().filter(|node| *node != NodeId::HOME) {
+            for node in nodes.into_iter().filter(|node| *node != speaker) {
                 self.enlist(node, Access::Read).await?.query(REFRESH_CACHES).await?;
             }
         }
         Ok(())
+    }
+
+    /// Refuses a search path with a schema of node 1's, which is away, that the node which was asked instead lacks.
+    /// `path`: the setting, and the role; `there`: the node's schemas.
+    fn check_path_of_another(
+        &self,
+        path: Option<&Rows>,
+        there: Option<&Rows>,
+    ) -> Result<(), Failure> {
+        let said = |column| path.and_then(|path| path.text(0, column)).unwrap_or_default();
+        let (path, role) = (said(0).to_lowercase(), said(1));
+        let is_there = |schema: &str| {
+            there.is_some_and(|there| {
+                (0..there.rows.len()).any(|row| there.text(row, 0) == Some(schema))
+            })
+        };
+        let may_mean = |schema: &str| {
+            path.contains(&schema.to_lowercase()) || (path.contains("$user") && schema == role)
+        };
+        let mut schemas = self.catalog.relations.keys();
+        match schemas.find(|schema| !is_there(schema) && may_mean(schema)) {
+            None => Ok(()),
+            Some(schema) => {
+                let message = format!("node {} is away", NodeId::HOME);
+                let detail =
+                    format!("Names may mean what is in schema \"{schema}\", which it alone has.");
+                Err(ErrorFields::error("57P03", message)
+                    .with(b'D', detail)
+                    .with(b'H', "Retrying is safe: nothing was sent to any node.")
+                    .into())
+            }
+        }
     }
 
     /// Whether names that code says may mean others by this scope: a temporary table of a name of its own hides none.

@@ -51,6 +51,8 @@ pub struct Pin {
 pub enum NodeChoice {
     /// Node 1 (catalogs, sequences, temporary tables, volatile things, locks on replicated rows).
     Home,
+    /// Node 1, or any while that is away: it reads nothing that a node has of its own, and leaves nothing behind.
+    Speaker,
     /// Any node will do; the executor prefers one that the transaction already uses.
     Any,
     /// The node on which all these values land. If they land on several, or one cannot be hashed,

@@ -121,7 +121,7 @@ fn verb(access: Access) -> &'static str {
 
 fn choice(node: &NodeChoice) -> String {
     match node {
-        NodeChoice::Home => "node 1".to_owned(),
+        NodeChoice::Home | NodeChoice::Speaker => "node 1".to_owned(),
         NodeChoice::Any => "any one node".to_owned(),
         NodeChoice::Pinned(pins) => {
             let pins: Vec<_> = pins.iter().map(pin).collect();

@@ -536,6 +536,7 @@ fn show_reduced(collect: &Collect, out: &mut String, pad: &str) {
 fn show_node(node: &NodeChoice) -> String {
     match node {
         NodeChoice::Home => "home".to_owned(),
+        NodeChoice::Speaker => "speaker".to_owned(),
         NodeChoice::Any => "any".to_owned(),
         NodeChoice::Pinned(pins) => {
             let keys: Vec<String> = pins.iter().map(|pin| show_key(&pin.value)).collect();

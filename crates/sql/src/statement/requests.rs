@@ -63,7 +63,7 @@ fn call(text: &str, statement: &[Lexeme<'_>]) -> Option<String> {
         let starts = token.text.starts_with(['\'', '$', 'E', 'e', 'U', 'u'])
             || token.text.starts_with(|first: char| first.is_ascii_digit());
         if starts {
-            if 0 < begun && !listed.ends_with(',') {
+            if 0 < begun && !listed.ends_with([',', '-']) {
                 listed.push(',');
             }
             begun += 1;
@@ -103,6 +103,11 @@ mod tests {
         assert_eq!(
             call("prepare_mip 'a', 2, 'buy', 'yours'"),
             Some("SELECT tutti.tutti_prepare('a',2,'buy','yours')".to_owned())
+        );
+        assert_eq!(
+            call("BEGIN_MIP 'a', -2"),
+            Some("SELECT tutti.tutti_begin('a',-2)".to_owned()),
+            "which is refused, as the call is"
         );
         assert_eq!(call("COMMIT_MIP 'a', 2"), Some("SELECT tutti.tutti_commit('a',2)".to_owned()));
         assert_eq!(call("COMMIT_MIP"), Some("SELECT tutti.tutti_commit()".to_owned()));

@@ -115,6 +115,7 @@ impl Session {
             Plan::Data(DataPlan::One { node: NodeChoice::Any, .. }) => {
                 self.pipeline.node.unwrap_or_else(|| self.tx.any_node())
             }
+            Plan::Data(DataPlan::One { node: NodeChoice::Speaker, .. }) => self.tx.speaker(),
             Plan::Data(DataPlan::Cursor { name: Some(cursor), close: false }) => {
                 self.tx.node_of_cursor(cursor)
             }

@@ -34,6 +34,8 @@ pub struct ShapePlan {
 pub enum OneNode {
     /// This one.
     At(NodeId),
+    /// The one that speaks for all: [`NodeChoice::Speaker`].
+    Speaker,
     /// Whichever the session prefers.
     Any,
 }
@@ -193,6 +195,7 @@ impl ShapePlan {
         }
         let pins = match node {
             NodeChoice::Home => return Some((OneNode::At(NodeId::HOME), *access)),
+            NodeChoice::Speaker => return Some((OneNode::Speaker, *access)),
             NodeChoice::Any => return Some((OneNode::Any, *access)),
             NodeChoice::Pinned(pins) => pins,
         };

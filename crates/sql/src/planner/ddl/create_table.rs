@@ -184,7 +184,10 @@ fn plan_temporary(
         ));
     }
     let source = query::plan_select(select, context)?;
-    if let Plan::Data(DataPlan::One { node: NodeChoice::Home | NodeChoice::Any, .. }) = source.plan
+    if let Plan::Data(DataPlan::One {
+        node: NodeChoice::Home | NodeChoice::Speaker | NodeChoice::Any,
+        ..
+    }) = source.plan
     {
         let why = "temporary tables are on node 1, which has all that the query reads";
         return Ok(Planned::new(

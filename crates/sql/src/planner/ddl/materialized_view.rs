@@ -58,9 +58,10 @@ pub(super) fn plan_materialized_view(
     }
     refuse_materialized(mentions::of(query_tree, context).distributed.as_deref())?;
     match query::plan_select(select, context)?.plan {
-        Plan::Data(DataPlan::One { node: NodeChoice::Home | NodeChoice::Any, .. }) => {
-            Ok(everywhere(Ddl::default()))
-        }
+        Plan::Data(DataPlan::One {
+            node: NodeChoice::Home | NodeChoice::Speaker | NodeChoice::Any,
+            ..
+        }) => Ok(everywhere(Ddl::default())),
         _ => Err(refused::materialized("its query")),
     }
 }

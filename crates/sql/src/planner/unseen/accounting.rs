@@ -207,7 +207,11 @@ fn is_cursor_of_home(plan: &Plan) -> bool {
         Plan::Data(DataPlan::DeclareCursor { query, .. }) => {
             matches!(
                 query.plan,
-                Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
+                Plan::Data(DataPlan::One {
+                    node: NodeChoice::Home | NodeChoice::Speaker,
+                    otherwise: None,
+                    ..
+                })
             )
         }
         _ => false,
@@ -287,6 +291,9 @@ fn two_snapshots(read: &str) -> Refusal {
 fn account_for(planned: &mut Planned, unseen: &Unseen) -> bool {
     let is_home = |run_on: &RunOn| matches!(run_on, RunOn::One(NodeChoice::Home));
     match &mut planned.plan {
+        Plan::Data(DataPlan::One { node: node @ NodeChoice::Speaker, .. }) => {
+            *node = NodeChoice::Home;
+        }
         Plan::Data(DataPlan::One { node: NodeChoice::Home, otherwise: None, .. })
         | Plan::Schema(SchemaPlan::TemporaryDdl { .. })
         | Plan::Data(DataPlan::Explain(_) | DataPlan::Cursor { .. }) => (),
