@@ -67,11 +67,52 @@ SELECT count(*) FROM spans WHERE k > 38;
 SET search_path = public;
 SELECT count(*) FROM spans WHERE k BETWEEN 12 AND 13;
 SELECT * FROM marks WHERE k = 8 ORDER BY k;
-DROP OPERATOR >= (int, int);
-DROP OPERATOR <= (int, int);
-DROP OPERATOR = (int, int);
+DROP OPERATOR public.>= (int, int);
+DROP OPERATOR public.<= (int, int);
+DROP OPERATOR public.= (int, int);
 SELECT * FROM marks WHERE k = 8 ORDER BY k;
 SELECT count(*) FROM marks m JOIN others o USING (k);
+-- What was said by words before an operator of such a name was there, is said of PostgreSQL's own.
+CREATE VIEW same_names AS SELECT name, a.v AS av, b.v AS bv FROM names a JOIN names b USING (name);
+CREATE VIEW told AS SELECT k, CASE v WHEN 3 THEN 'three' ELSE 'other' END AS what, nullif(v, 2) AS n FROM marks;
+CREATE VIEW plain AS SELECT k, v FROM marks WHERE k = 8;
+CREATE TABLE drawn (k int DEFAULT (CASE 13 WHEN 3 THEN 1 ELSE 2 END), v int DEFAULT nullif(17, 7));
+SELECT count(*) FROM same_names;
+SELECT what, count(*), count(n) FROM told GROUP BY what ORDER BY what;
+CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = alike);
+CREATE OPERATOR = (LEFTARG = int, RIGHTARG = int, FUNCTION = last_digit_eq);
+SET search_path = public, pg_catalog;
+-- refused in by_key, elsewhere: it compares by words, and might mean another operator where it is written out
+SELECT count(*) FROM same_names;
+-- refused in by_key, elsewhere: the same
+SELECT what, count(*), count(n) FROM told GROUP BY what ORDER BY what;
+SELECT * FROM plain ORDER BY k;
+SET search_path = public;
+SELECT * FROM plain ORDER BY k;
+DROP OPERATOR public.= (int, int);
+DROP OPERATOR = (varchar, varchar);
+SELECT count(*) FROM same_names;
+INSERT INTO drawn DEFAULT VALUES;
+SELECT * FROM drawn;
+-- A type of the user's may have the name of PostgreSQL's: temporary ones come first.
+SELECT v FROM names WHERE name = 'name 3'::text;
+CREATE DOMAIN pg_temp.text AS varchar(4);
+SELECT v FROM names WHERE name = 'name 3'::text;
+SELECT v FROM names WHERE name = 'name 3'::pg_catalog.text;
+DROP DOMAIN pg_temp.text;
+SELECT v FROM names WHERE name = 'name 3'::text;
+CREATE SCHEMA hiding;
+CREATE DOMAIN hiding.text AS varchar(4);
+SELECT v FROM names WHERE name = 'name 3'::text;
+SET search_path = hiding, pg_catalog, public;
+SELECT v FROM names WHERE name = 'name 3'::text;
+INSERT INTO names VALUES ('abcdef'::text, 1000);
+SELECT * FROM names WHERE name = 'abcd';
+DELETE FROM names WHERE v = 1000;
+RESET search_path;
+DROP SCHEMA hiding CASCADE;
+DROP VIEW same_names, told, plain;
+DROP TABLE drawn;
 -- One over a type of the user's says nothing of others.
 CREATE TYPE pair AS (a int, b int);
 SELECT * FROM marks WHERE k IN (9, 10) ORDER BY k;

@@ -133,6 +133,11 @@ impl GatewayProcess {
         Ok(kib.trim().parse::<u64>()? * 1024)
     }
 
+    /// How many files it has open, sockets among them.
+    pub fn open_files(&self) -> Result<usize> {
+        Ok(fs::read_dir(format!("/proc/{}/fd", self.child.id()))?.count())
+    }
+
     /// What it wrote to its log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.files.path().join("gateway.log")).unwrap_or_default()

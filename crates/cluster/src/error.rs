@@ -315,7 +315,7 @@ impl GatewayError {
 }
 
 /// An error with its causes, on one line.
-pub(crate) fn in_full(error: &dyn std::error::Error) -> String {
+pub fn in_full(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -171,20 +171,25 @@ impl Follower {
     /// Errors: node 1 cannot be reached, is not the cluster's, or its schema is of another version (which is for a
     /// gateway that leads to change).
     pub async fn join(config: &Config) -> Result<Self, GatewayError> {
+        let mut follower = Self::again(config, Arc::default());
+        follower.connect().await?;
+        Ok(follower)
+    }
+
+    /// One that has been among them joins them again, as soon as node 1 answers. `seals`: what it proves itself by.
+    pub fn again(config: &Config, seals: Arc<Seals>) -> Self {
         let endpoint = Endpoints::new(config).of(NodeId::HOME).clone();
         let looks = Duration::from_secs(config.gateways.lease_s.into()).as_millis()
             / LOOK_INTERVAL.as_millis();
-        let mut follower = Self {
+        Self {
             config: config.clone(),
             endpoint,
             home: None,
-            seals: Arc::default(),
+            seals,
             // Positive, for a bigint, and beyond every incarnation.
             identity: u64::from_be_bytes(random()) >> 1 | 1 << 62,
             following: Following::begin(u32::try_from(looks).unwrap_or(u32::MAX)),
-        };
-        follower.connect().await?;
-        Ok(follower)
+        }
     }
 
     /// What this gateway proves itself by.

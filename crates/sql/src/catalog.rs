@@ -331,6 +331,12 @@ pub struct NameScope {
 }
 
 impl NameScope {
+    /// Whether a schema comes before `pg_catalog`, whose names it may hide.
+    pub fn puts_others_first(&self) -> bool {
+        let place = self.search_path.iter().position(|schema| schema == "pg_catalog");
+        place.is_some_and(|place| 0 < place)
+    }
+
     /// Of a session that has only the schema `public` in its path, and nothing temporary.
     pub fn public() -> Self {
         Self { search_path: vec!["public".to_owned()], ..Self::default() }

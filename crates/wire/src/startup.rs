@@ -56,6 +56,11 @@ pub enum Startup {
     },
 }
 
+/// Whether a connection that begins with these bytes is another gateway's, which has a client for this one.
+pub fn is_forward_request(first: &[u8; 8]) -> bool {
+    first[4..] == FORWARD_REQUEST.to_be_bytes()
+}
+
 /// Length of the startup packet at the start of `bytes`; `None` if the length is not whole yet.
 ///
 /// Errors: [`WireError::Length`] outside 8..=[`STARTUP_LEN_MAX`].

@@ -1600,3 +1600,51 @@ fn a_materialized_view_over_nodes_is_filled_with_its_owners_rights() -> Result<(
     agree(&cluster)?;
     cluster.stop_gateway()
 }
+
+/// That a session has temporary objects does not say that what its code makes is temporary; and an operator is met by
+/// statements that do not name it.
+#[test]
+fn what_code_makes_beside_temporary_objects_is_everywhere() -> Result<()> {
+    let mut cluster = start(3)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE n (name varchar(20), v int) DISTRIBUTE BY HASH (name)",
+            "INSERT INTO n VALUES ('a', 1), ('A', 2), ('b', 3), ('B', 4), ('c', 5), ('C', 6)",
+            "CREATE FUNCTION alike(varchar, varchar) RETURNS boolean LANGUAGE sql IMMUTABLE
+                AS 'SELECT lower($1) OPERATOR(pg_catalog.=) lower($2)'",
+            "CREATE TEMPORARY TABLE tt (a int)",
+            "DO $$ BEGIN CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = alike);
+                CREATE TYPE feeling AS ENUM ('good'); CREATE COLLATION plain (LOCALE = 'C');
+                CREATE FUNCTION two() RETURNS int LANGUAGE sql AS 'SELECT 2'; END $$",
+        ],
+    )?;
+    let found = "SELECT string_agg(v::text, ',' ORDER BY v) FROM n WHERE name = 'a'";
+    ensure!(client.value(found)? == "1,2");
+    ensure!(Client::connect(&cluster.endpoint())?.value(found)? == "1,2");
+    for node in cluster.nodes() {
+        let made = "SELECT (SELECT count(*) FROM pg_operator WHERE oid >= 16384 AND oprname = '='),
+            to_regtype('public.feeling') IS NOT NULL, to_regprocedure('public.two()') IS NOT NULL,
+            EXISTS (SELECT FROM pg_collation WHERE collname = 'plain')";
+        let made = Client::connect(&node)?.query(made)?;
+        let made: Vec<_> = made[0].iter().flatten().map(String::as_str).collect();
+        ensure!(made == ["1", "t", "t", "t"], "{made:?}");
+    }
+    // One whose other operand is of an extension's type may be meant as well.
+    run(
+        &mut client,
+        &[
+            "DROP OPERATOR = (varchar, varchar)",
+            "CREATE EXTENSION citext",
+            "CREATE FUNCTION alike_too(varchar, citext) RETURNS boolean LANGUAGE sql IMMUTABLE
+                AS 'SELECT $1::citext OPERATOR(public.=) $2'",
+        ],
+    )?;
+    ensure!(client.value(found)? == "1");
+    client
+        .query("CREATE OPERATOR = (LEFTARG = varchar, RIGHTARG = citext, FUNCTION = alike_too)")?;
+    ensure!(client.value(found)? == "1,2");
+    drop(client);
+    cluster.stop_gateway()
+}

@@ -86,9 +86,10 @@ const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
          JOIN pg_amop s ON s.amopfamily = m.amopfamily
          JOIN pg_operator x ON x.oid = s.amopopr AND x.oprcode::oid >= 16384
          WHERE m.amopopr = o.oid)),
-    -- Of a domain, an enum or a row, `=` may as well be the one that is built in.
-    NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright) AND t.oid >= 16384
-        AND t.typtype = 'b' AND t.typelem = 0)
+    -- Of a domain, an enum or a row, `=` may as well be the one that is built in; and a literal beside a value of one
+    -- operand's type may be meant for the other's.
+    2 > (SELECT count(*) FROM unnest(ARRAY[o.oprleft, o.oprright]) AS operand JOIN pg_type t ON t.oid = operand
+        WHERE t.oid >= 16384 AND t.typtype = 'b' AND t.typelem = 0)
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 
 /// Types that may have code or parts; of row types of tables, only those

@@ -32,7 +32,7 @@ CREATE OR REPLACE FUNCTION tutti.schema_counts() RETURNS jsonb
 LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT jsonb_object_agg(c, jsonb_build_array(pg_stat_get_xact_tuples_inserted(c),
         pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_deleted(c)))
-    FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_range,pg_default_acl,pg_database,pg_language,pg_parameter_acl}'::regclass[]) AS c
+    FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_collation,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_range,pg_default_acl,pg_database,pg_language,pg_parameter_acl}'::regclass[]) AS c
 $tutti$;
 COMMENT ON FUNCTION tutti.schema_counts IS 'How many rows of the system catalogs this transaction has inserted, updated and deleted, and those before it that have not been reported yet.';
 

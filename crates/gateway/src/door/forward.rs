@@ -21,11 +21,15 @@ use tutti_link::net::stream::keep_alive;
 use tutti_link::seals::{PROOF_LEN, Seals};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
-use tutti_wire::startup::{NONCE_LEN, Startup, put_forward_request, put_forwarded};
+use tutti_wire::startup::{
+    NONCE_LEN, Startup, is_forward_request, put_forward_request, put_forwarded,
+};
 
 use crate::client::gate::Gate;
 use crate::client::{Client, ClientError};
 
+/// So many bytes a connection begins with at least: the length of a packet, and what it is.
+const FIRST_LEN: usize = 8;
 /// The last byte that the leading gateway says of its own.
 const WELCOME: u8 = b'W';
 /// How long the leading gateway may take to be reached, and to answer.
@@ -45,14 +49,25 @@ pub(super) struct Forwarder {
 
 impl Forwarder {
     /// One client, until it or the leading gateway ends, or another one leads. While nobody leads it waits, as long
-    /// as it may take to log in.
+    /// as it may take to log in. A gateway is none: nobody passes on what was passed on already.
     pub(super) async fn pass_on(self: Arc<Self>, mut client: TcpStream, peer: SocketAddr) {
         let prepared = client.set_nodelay(true);
         keep_alive(&client, self.gate.keepalive());
         let mut known = self.leader.clone();
-        let Some((leader, mut stream)) = self.reach(&mut known, peer).await else {
-            return refuse(client).await;
-        };
+        let mut first = [0; FIRST_LEN];
+        let reached = timeout(self.gate.patience(), async {
+            client.read_exact(&mut first).await.ok().filter(|_| !is_forward_request(&first))?;
+            tokio::select! {
+                reached = self.reach(&mut known, peer) => Some(reached),
+                () = is_gone(&client) => None,
+            }
+        });
+        // What it wants is not known, or it is gone.
+        let Ok(Some(reached)) = reached.await else { return };
+        let Some((leader, mut stream)) = reached else { return refuse(client).await };
+        if stream.write_all(&first).await.is_err() {
+            return;
+        }
         let replaced = async {
             let other = |now: &Option<Leader>| {
                 now.as_ref().is_some_and(|now| now.identity != leader.identity)
@@ -130,8 +145,16 @@ impl Forwarder {
     }
 }
 
+/// Returns when a client has ended its connection, if it has sent nothing else meanwhile.
+async fn is_gone(client: &TcpStream) {
+    if !matches!(client.peek(&mut [0; 1]).await, Ok(0) | Err(_)) {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// Tells a client that nobody leads. Whether it learns why does not matter.
 async fn refuse(mut client: TcpStream) {
+    tracing::warn!("a client is turned away: no gateway that leads can be reached");
     let mut refusal = BytesMut::new();
     ErrorFields::fatal("57P03", "the cluster has no gateway that leads at the moment")
         .with(b'H', "Connect again: another one takes the lead in a few seconds, where node 1 can be reached.")

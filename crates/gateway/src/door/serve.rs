@@ -6,6 +6,7 @@
 
 use std::future::Future;
 use std::io::Write;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tutti_cluster::error::GatewayError;
+use tutti_cluster::error::{GatewayError, in_full};
 use tutti_cluster::gateways::{Follower, Leader};
 use tutti_cluster::housekeeping::Housekeeper;
 use tutti_cluster::recovery::LOCK_PATIENCE;
@@ -35,6 +36,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// How long one that takes the place of another waits for its lock: a third may have been faster.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Pause of one that could not take the lead, before it tries again.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a gateway runs on: its threads have the stack that the deepest statement needs.
 ///
@@ -81,77 +85,87 @@ async fn run(
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;
-    // Why this gateway does not lead.
-    let mut led_by_another = None;
-    let mut patience = LOCK_PATIENCE;
-    loop {
-        let joined = tokio::select! {
-            joined = Follower::join(&config) => joined,
-            // A start may wait for nodes.
-            () = &mut shutdown => return Ok(()),
-        };
-        match (joined, led_by_another.take()) {
-            (Ok(mut follower), reason) => {
-                let leader = follower.leader().await.unwrap_or_default();
-                if reason.is_some() || leader.is_some() {
-                    let followed = follow(&gate, follower, leader, &listener, &mut shutdown).await;
-                    if followed == Followed::UntilTheEnd {
-                        drop(listener);
-                        return Ok(());
-                    }
-                    patience = TURN_PATIENCE;
-                }
-            }
-            // It can neither lead nor follow.
-            (Err(_), Some(error)) => return Err(error),
-            // What is wrong is for the start to say.
-            (Err(_), None) => (),
+    let joined = tokio::select! {
+        joined = Follower::join(&config) => joined,
+        // A start may wait for nodes.
+        () = &mut shutdown => return Ok(()),
+    };
+    let (tell, leader) = watch::channel(None);
+    let has_joined = joined.is_ok();
+    let (mut follower, seals) = match joined {
+        Ok(mut follower) => {
+            let leader = follower.leader().await.unwrap_or_default();
+            let seals = follower.seals();
+            let must_follow = leader.is_some();
+            tell.send_replace(leader);
+            (must_follow.then_some(follower), seals)
         }
-        match lead(&config, &gate, listener, &mut shutdown, patience).await {
+        // What is wrong is for the start to say.
+        Err(_) => (None, Arc::default()),
+    };
+    let forwarder = Arc::new(Forwarder { leader, seals: seals.clone(), gate: gate.clone() });
+    let mut passed_on = PassedOn { tell, forwarder, clients: JoinSet::new() };
+    let mut patience = LOCK_PATIENCE;
+    // Since when it is one of the cluster's: from then on nothing but its own shutdown ends it.
+    let mut is_one = false;
+    loop {
+        if let Some(follower) = follower.take() {
+            is_one = true;
+            match follow(&mut passed_on, follower, listener, &mut shutdown).await {
+                Some(again) => listener = again,
+                None => return Ok(()),
+            }
+            patience = TURN_PATIENCE;
+        }
+        match lead(&config, &mut passed_on, listener, &mut shutdown, patience).await {
             Led::UntilTheEnd(ended) => return ended,
             Led::Refused(again, error) => {
+                // One of another version it cannot follow.
+                if !has_joined && Follower::join(&config).await.is_err() {
+                    return Err(error);
+                }
                 tracing::warn!(%error, "this gateway follows another");
-                (listener, led_by_another) = (again, Some(error));
+                (listener, follower) = (again, Some(Follower::again(&config, seals.clone())));
             }
+            // Node 1 is away, or full, or the configuration is another than that of those that lead.
+            Led::Failed(again, error) if is_one => {
+                tracing::error!(error = in_full(&error), "this gateway cannot lead, and follows");
+                tokio::time::sleep(FAILURE_PAUSE).await;
+                (listener, follower) = (again, Some(Follower::again(&config, seals.clone())));
+            }
+            Led::Failed(_, error) => return Err(error),
         }
     }
 }
 
-/// How a gateway's time as a follower has ended.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Followed {
-    /// It is to lead.
-    UntilItsTurn,
-    /// It was asked to end, and has no clients any more.
-    UntilTheEnd,
+/// The clients that are passed on, and who leads.
+struct PassedOn {
+    tell: watch::Sender<Option<Leader>>,
+    forwarder: Arc<Forwarder>,
+    clients: JoinSet<()>,
 }
 
-/// Passes clients on to the gateway that leads.
+/// Passes clients on to the gateway that leads, until it is this one's turn; then with the listener. `None`: it was
+/// asked to end, and has no clients any more.
+///
+/// Those that wait for a gateway that leads go on waiting when it is this one's turn, and may be passed on to itself.
 async fn follow(
-    gate: &Arc<Gate>,
+    passed_on: &mut PassedOn,
     mut follower: Follower,
-    leader: Option<Leader>,
-    listener: &TcpListener,
+    listener: TcpListener,
     shutdown: &mut Boxed<'static, ()>,
-) -> Followed {
-    let address = leader.as_ref().map(|leader| leader.address.as_str());
-    tracing::info!(address, "following the gateway that leads");
+) -> Option<TcpListener> {
+    tracing::info!("following the gateway that leads");
     let patience = follower.drain_timeout();
-    let (tell, leader) = watch::channel(leader);
-    let forwarder = Arc::new(Forwarder { leader, seals: follower.seals(), gate: gate.clone() });
-    let mut clients = JoinSet::new();
-    let following = follower.follow(&tell);
+    let PassedOn { tell, forwarder, clients } = passed_on;
+    let following = follower.follow(tell);
     tokio::pin!(following);
     loop {
         tokio::select! {
-            () = &mut following => {
-                // Whoever was passed on to one that is gone connects again.
-                clients.shutdown().await;
-                return Followed::UntilItsTurn;
-            }
+            () = &mut following => return Some(listener),
             () = &mut *shutdown => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if gate.clients_max() <= clients.len() => turn_away(stream),
+                Ok((stream, _)) if forwarder.gate.clients_max() <= clients.len() => turn_away(stream),
                 Ok((stream, peer)) => {
                     clients.spawn(forwarder.clone().pass_on(stream, peer));
                 }
@@ -160,13 +174,15 @@ async fn follow(
             Some(_) = clients.join_next() => (),
         }
     }
+    // No more clients are let in.
+    drop(listener);
     // What they run is not known here: they may end it.
     let emptied = async { while clients.join_next().await.is_some() {} };
     tokio::select! {
         _ = tokio::time::timeout(patience, emptied) => (),
         () = &mut following => (),
     }
-    Followed::UntilTheEnd
+    None
 }
 
 async fn pause_accepting(error: &std::io::Error) {
@@ -181,12 +197,14 @@ enum Led {
     UntilTheEnd(Result<(), GatewayError>),
     /// Another one leads. Nobody is served by this one any more.
     Refused(TcpListener, GatewayError),
+    /// It could not take the lead.
+    Failed(TcpListener, GatewayError),
 }
 
 /// Serves clients as the gateway that leads.
 async fn lead(
     config: &Config,
-    gate: &Arc<Gate>,
+    passed_on: &mut PassedOn,
     listener: TcpListener,
     shutdown: &mut Boxed<'static, ()>,
     patience: Duration,
@@ -200,8 +218,11 @@ async fn lead(
     let (cluster, lock) = match started {
         Ok(started) => started,
         Err(error) if is_replaced(&error) => return Led::Refused(listener, error),
-        Err(error) => return Led::UntilTheEnd(Err(error)),
+        Err(error) => return Led::Failed(listener, error),
     };
+    let gate = &passed_on.forwarder.gate.clone();
+    let identity = cluster.incarnation();
+    passed_on.tell.send_replace(own_address(&listener).map(|address| Leader { identity, address }));
     let registry = Arc::new(Registry::new(cluster.clone(), activities));
 
     let mut background = JoinSet::new();
@@ -233,6 +254,7 @@ async fn lead(
                 }
                 Err(error) => pause_accepting(&error).await,
             },
+            Some(_) = passed_on.clients.join_next() => (),
             Some(finished) = sessions.join_next() => {
                 if let Err(error) = finished {
                     tracing::error!(%error, "a session failed by a bug; its transaction is rolled back");
@@ -259,6 +281,18 @@ async fn lead(
             }
         }
     }
+}
+
+/// Where this gateway reaches itself.
+fn own_address(listener: &TcpListener) -> Option<String> {
+    let mut address = listener.local_addr().ok()?;
+    if address.ip().is_unspecified() {
+        address.set_ip(match address {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    Some(address.to_string())
 }
 
 /// Whether another gateway has the cluster.

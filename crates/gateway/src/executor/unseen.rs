@@ -37,8 +37,15 @@ use crate::transaction::state::Isolation;
 use crate::transaction::{Level, Mode};
 
 /// Catalogs of objects that other nodes have too, as far as they name no home table.
-const DEFINITIONS: [&str; 6] =
-    ["pg_proc", "pg_type", "pg_namespace", "pg_operator", "pg_cast", "pg_extension"];
+const DEFINITIONS: [&str; 7] = [
+    "pg_proc",
+    "pg_type",
+    "pg_namespace",
+    "pg_operator",
+    "pg_cast",
+    "pg_collation",
+    "pg_extension",
+];
 /// Stands between the first question and the statement.
 const SAVEPOINT: &str = "tutti_mark";
 /// Most names of settings that a statement may mention.
@@ -275,8 +282,9 @@ impl Executor<'_> {
                 self.tx.must_anchor(NodeId::HOME)?;
                 self.tx.transaction.scope_changed = true;
             }
-            if definitions && !temporary && self.tx.catalog.home_by_default {
-                // As if the client had created them: other nodes get those that name no home table.
+            if definitions && self.tx.catalog.home_by_default {
+                // As if the client had created them: other nodes get those that name no home table and are not
+                // temporary. (That a session has temporary objects does not say that these are.)
                 self.share(Wanted::Own).await?;
             }
             // Whose rights it has changed is not known.

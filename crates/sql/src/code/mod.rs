@@ -110,7 +110,7 @@ pub struct OperatorCode {
     pub name: String,
     /// Its function, and those that estimate it.
     pub uses: Vec<Use>,
-    /// Neither operand is of a base type of the user's: its name, said of values of PostgreSQL's own types,
+    /// Not both operands are of base types of the user's: its name, said of values of PostgreSQL's own types,
     /// may mean it.
     pub over_built_in: bool,
 }
@@ -505,9 +505,15 @@ impl Code {
         self.operators.values().any(|operator| operator.over_built_in && operator.name == name)
     }
 
-    /// The same of any operator's name.
+    /// The same of those that compare and calculate.
     pub(crate) fn replaces_operators(&self) -> bool {
-        self.operators.values().any(|operator| operator.over_built_in)
+        const NAMES: [&str; 9] = ["=", "<>", "<", "<=", ">", ">=", "+", "-", "*"];
+        NAMES.iter().any(|name| self.replaces_operator(name))
+    }
+
+    /// The names of users' types, in whatever schema.
+    pub(crate) fn type_names(&self) -> impl Iterator<Item = &str> {
+        self.types.values().map(|of| of.name.as_str())
     }
 
     /// Whether the type of a relation's rows has code of its own: casts, operators.

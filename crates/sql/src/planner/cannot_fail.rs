@@ -162,7 +162,8 @@ impl CannotFail<'_> {
         let [name] = &of.name[..] else { return None };
         let name = string(name)?;
         // One of the user's may fail.
-        if self.context.catalog.code.replaces_operators() {
+        let code = &self.context.catalog.code;
+        if code.replaces_operators() || code.replaces_operator(name) {
             return None;
         }
         let right = of.rexpr.as_deref()?;

@@ -39,4 +39,13 @@ impl<'a> Context<'a> {
         let schema = Some(range.schemaname.as_str()).filter(|schema| !schema.is_empty());
         self.catalog.resolve(self.scope, schema, &range.relname)
     }
+
+    /// Whether a name of a type of PostgreSQL's own, without a schema, may mean one of the users'. Temporary ones come
+    /// first whatever the search path; and every relation gives its name to the type of its rows.
+    pub(crate) fn hides_type(&self, name: &str) -> bool {
+        self.catalog.code.type_names().any(|known| known == name)
+            || self.scope.temporary.iter().any(|known| known == name)
+            || (self.scope.puts_others_first()
+                && self.catalog.relations.values().any(|schema| schema.contains_key(name)))
+    }
 }

@@ -63,7 +63,7 @@ impl<'a> Evaluation<'a> {
                 Placement::Home | Placement::Async { .. } => false,
             });
         }
-        Self { relation, once, time, is_hidden: printed::is_hidden(context.scope) }
+        Self { relation, once, time, is_hidden: printed::is_hidden(context) }
     }
 
     /// Whether this column must be evaluated before the row goes to its node or nodes.

@@ -144,7 +144,8 @@ fn on_view_of_spread(
     analysis.items[target].source = Source::Table { relation: &written.table, spread };
     if let NodeEnum::UpdateStmt(update) = tree {
         let facts = Facts::from_values(&analysis);
-        let moves = matches!(key_change(update, &written.table, target, &facts), KeyChange::Moves);
+        let moves =
+            matches!(key_change(update, &written.table, target, &facts, context), KeyChange::Moves);
         // Which default is meant, the view's or the table's, PostgreSQL knows; and each node has its own sequences.
         if moves || say_default(&update.target_list) {
             return Err(Refusal::unsupported(
@@ -230,7 +231,7 @@ fn on_distributed(
     let facts = Facts::from_values(analysis);
     let pins = all_pins(analysis, &facts).filter(|_| home_reason(analysis).is_none());
     let key_change = match tree {
-        NodeEnum::UpdateStmt(update) => key_change(update, relation, target, &facts),
+        NodeEnum::UpdateStmt(update) => key_change(update, relation, target, &facts, context),
         _ => KeyChange::None,
     };
     if let (Some(pins), KeyChange::None) = (&pins, &key_change) {
@@ -331,6 +332,7 @@ fn key_change(
     relation: &Relation,
     target: ItemId,
     facts: &Facts<'_, '_>,
+    context: &Context<'_>,
 ) -> KeyChange {
     let Placement::Hash { key, .. } = relation.placement else { return KeyChange::None };
     let name = &relation.columns[key].name;
@@ -339,7 +341,7 @@ fn key_change(
         if assignment.name != *name {
             continue;
         }
-        let assigned = assignment.val.as_deref().and_then(value);
+        let assigned = assignment.val.as_deref().and_then(|node| value(node, context));
         return match assigned {
             Some(assigned) if keeps_key(relation, assigned, target, facts) => KeyChange::None,
             _ => KeyChange::Moves,

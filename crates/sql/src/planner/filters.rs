@@ -13,6 +13,7 @@ use pg_query::protobuf::{
 
 use super::analyse::Analyser;
 use super::analysis::{ColumnId, Constraint, ItemId, Side, Value};
+use super::context::Context;
 use super::holes;
 use super::names::Meaning;
 use super::syntax::string;
@@ -76,7 +77,7 @@ impl<'a> Analyser<'a> {
                     self.analysis.constraints.push(equal);
                 }
                 None => {
-                    if let Some(value) = value(test) {
+                    if let Some(value) = value(test, &self.context) {
                         let values = vec![value];
                         self.analysis.constraints.push(Constraint::OneOf { column: right, values });
                     }
@@ -144,7 +145,7 @@ impl<'a> Analyser<'a> {
     }
 
     fn bound(&mut self, column: &'a Node, bound: &'a Node, side: Side, pinnable: &Range<ItemId>) {
-        if let (Some(column), Some(value)) = (self.column(column), value(bound))
+        if let (Some(column), Some(value)) = (self.column(column), value(bound, &self.context))
             && pinnable.contains(&column.item)
         {
             self.analysis.constraints.push(Constraint::Bound { column, value, side });
@@ -185,7 +186,8 @@ impl<'a> Analyser<'a> {
                     Some(NodeEnum::RowExpr(row)) => row.args.get(index),
                     _ => None,
                 };
-                let values = list.iter().map(|node| nth(node).and_then(value));
+                let values =
+                    list.iter().map(|node| nth(node).and_then(|node| value(node, &self.context)));
                 if let (Some(column), Some(values)) = (self.column(left), values.collect()) {
                     self.pin_to(column, values, pinnable);
                 }
@@ -198,7 +200,7 @@ impl<'a> Analyser<'a> {
     fn pin(&mut self, column: ColumnId, list: &'a [Node], pinnable: &Range<ItemId>) {
         // A NULL in the list lets no row pass.
         let not_null = list.iter().filter(|node| !is_null(node));
-        if let Some(values) = not_null.map(value).collect() {
+        if let Some(values) = not_null.map(|node| value(node, &self.context)).collect() {
             self.pin_to(column, values, pinnable);
         }
     }
@@ -265,14 +267,14 @@ fn is_null(node: &Node) -> bool {
 }
 
 /// The value of a literal or a parameter.
-pub(super) fn value(node: &Node) -> Option<Value<'_>> {
+pub(super) fn value<'n>(node: &'n Node, context: &Context<'_>) -> Option<Value<'n>> {
     match node.node.as_ref()? {
         NodeEnum::ParamRef(parameter) => match holes::hole_of(parameter) {
             Some(hole) => Some(Value::Hole(hole)),
             None => index_of(parameter.number).map(Value::Parameter),
         },
         NodeEnum::AConst(constant) => literal(constant),
-        NodeEnum::TypeCast(cast) => cast_value(cast),
+        NodeEnum::TypeCast(cast) => cast_value(cast, context),
         _ => None,
     }
 }
@@ -296,9 +298,9 @@ fn literal(constant: &AConst) -> Option<Value<'_>> {
 }
 
 /// A cast literal; the cast must not change what the literal says.
-fn cast_value(cast: &TypeCast) -> Option<Value<'_>> {
-    let family = family_of(cast.type_name.as_ref()?)?;
-    match value(cast.arg.as_ref()?)? {
+fn cast_value<'n>(cast: &'n TypeCast, context: &Context<'_>) -> Option<Value<'n>> {
+    let family = family_of(cast.type_name.as_ref()?, context)?;
+    match value(cast.arg.as_ref()?, context)? {
         Value::Untyped(text) => Some(Value::Typed(text, family)),
         integer @ Value::Integer(_) if family == "integer" => Some(integer),
         number @ (Value::Integer(_) | Value::Number(_)) if family == "numeric" => Some(number),
@@ -319,12 +321,12 @@ fn cast_value(cast: &TypeCast) -> Option<Value<'_>> {
 }
 
 /// The family of key types that a type name without modifiers belongs to.
-fn family_of(name: &TypeName) -> Option<&'static str> {
+fn family_of(name: &TypeName, context: &Context<'_>) -> Option<&'static str> {
     if !name.typmods.is_empty() || !name.array_bounds.is_empty() || name.setof || name.pct_type {
         return None;
     }
     let name = match &name.names[..] {
-        [name] => string(name),
+        [name] => string(name).filter(|name| !context.hides_type(name)),
         [schema, name] if string(schema) == Some("pg_catalog") => string(name),
         _ => None,
     }?;

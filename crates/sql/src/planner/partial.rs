@@ -89,7 +89,7 @@ pub(super) fn of(
         || !analysis.loose_names.is_empty()
         || !analysis.system_columns.is_empty()
         || context.opaque.is_some()
-        || printed::is_hidden(context.scope)
+        || printed::is_hidden(context)
         // What is on all nodes would be read on each at a moment of its own.
         || (context.collects_replicated
             && analysis.items.iter().any(|item| item.whole_on_node_1().is_some()))

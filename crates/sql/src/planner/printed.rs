@@ -1,5 +1,5 @@
-//! Expressions that PostgreSQL has printed with `pg_catalog` first in the path, for sessions that put another
-//! schema before it.
+//! Expressions that PostgreSQL has printed with `pg_catalog` first in the path, for sessions to which its names may mean
+//! something else: they put another schema before it, or there are users' operators and types of such names.
 //!
 //! Owns: which sessions these are, and giving every bare name of such an expression its schema.
 //! Never: touches what a client has written.
@@ -11,16 +11,21 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self, AExprKind, Node, TypeName};
 
+use super::built_in_types;
+use super::context::Context;
 use super::sql_text::{deparse_expression, parse_expression};
-use crate::catalog::NameScope;
 use crate::refusal::Refusal;
 use crate::walk;
 
 const BUILT_IN: &str = "pg_catalog";
 
-/// Whether names of `pg_catalog` may be hidden by others.
-pub(super) fn is_hidden(scope: &NameScope) -> bool {
-    scope.search_path.iter().position(|schema| schema == BUILT_IN).is_some_and(|place| 0 < place)
+/// Whether names of `pg_catalog` may be hidden by others, or its operators by better matches.
+pub(super) fn is_hidden(context: &Context<'_>) -> bool {
+    let code = &context.catalog.code;
+    let mut types = code.type_names().chain(context.scope.temporary.iter().map(String::as_str));
+    context.scope.puts_others_first()
+        || code.replaces_operators()
+        || types.any(built_in_types::is_built_in)
 }
 
 /// Gives every bare name its schema.
@@ -119,9 +124,10 @@ fn word(text: &str) -> Node {
 
 fn unreadable(why: &str) -> Refusal {
     Refusal::unsupported(
-        "a default or view cannot be written out where search_path has a schema before pg_catalog",
-        format!("{why} Written out, it would mean what is in that schema."),
-        "Leave pg_catalog out of search_path, or put it first.",
+        "a default or view cannot be written out where search_path has a schema before pg_catalog, or operators of \
+         users' have the names of its own",
+        format!("{why} Written out, it might mean what is in another schema."),
+        "Leave pg_catalog out of search_path, or put it first; give such operators other names.",
     )
 }
 

@@ -42,7 +42,7 @@ pub(super) fn contents(
     if let Some(found) = known.lock().get(&view.sql_name()) {
         return found.clone().unwrap_or_else(|| Err(infinite_recursion(view)));
     }
-    let is_hidden = printed::is_hidden(context.scope);
+    let is_hidden = printed::is_hidden(context);
     let scope = NameScope::default();
     let context = Context { scope: &scope, opaque: None, views: Some(known), ..*context };
     // What a view reads is analysed before it, so analysing one recurses no deeper.

@@ -99,9 +99,8 @@ pub(super) fn assign_one(
     let Some(mut default) = column.default.as_deref().and_then(parse_expression) else {
         return Ok(false);
     };
-    if let Some(node) = default.node.as_mut().filter(|_| printed::is_hidden(context.scope)) {
-        // What cannot be said exactly must still be seen by the planner.
-        let _ = printed::qualify(node);
+    if let Some(node) = default.node.as_mut().filter(|_| printed::is_hidden(context)) {
+        printed::qualify(node)?;
     }
     *value = default;
     Ok(true)

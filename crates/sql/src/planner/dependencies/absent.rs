@@ -9,7 +9,6 @@ use pg_query::protobuf::{RangeVar, SelectStmt, WithClause};
 
 use crate::planner::context::Context;
 use crate::planner::mentions::{query_within, ranges_of_utility};
-use crate::planner::printed;
 use crate::planner::temporary::is_temporary;
 use crate::planner::unseen;
 use crate::walk;
@@ -28,7 +27,7 @@ pub(super) fn names_absent(tree: &NodeEnum, context: &Context<'_>) -> bool {
 fn is_absent(range: &RangeVar, context: &Context<'_>) -> bool {
     let is_built_in = range.schemaname.is_empty()
         && context.catalog.builtin_relations.contains(&range.relname)
-        && !printed::is_hidden(context.scope);
+        && !context.scope.puts_others_first();
     !is_built_in
         && !is_temporary(range, context)
         && context.relation(range).is_none()

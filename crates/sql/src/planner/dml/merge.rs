@@ -227,8 +227,11 @@ impl Merging<'_, '_> {
         if let Some(mut pins) = all_pins(self.analysis, &facts) {
             // ON says which rows of the target count; those that are inserted must be of the same node.
             for clause in inserting(self.merge) {
-                let inserted =
-                    stored_pin(value(self.inserted(clause, key.column)?)?, self.relation, maps)?;
+                let inserted = stored_pin(
+                    value(self.inserted(clause, key.column)?, self.context)?,
+                    self.relation,
+                    maps,
+                )?;
                 if !pins.contains(&inserted) {
                     pins.push(inserted);
                 }
@@ -243,7 +246,7 @@ impl Merging<'_, '_> {
         let values = self.values_of(column)?;
         let mut pins = Vec::new();
         for value in values {
-            let value = self::value(value)?;
+            let value = self::value(value, self.context)?;
             let stored = self.inserts().then(|| stored_pin(value, self.relation, maps));
             for pin in [Some(pin(self.relation, value, maps)), stored].into_iter().flatten() {
                 let pin = pin?;
@@ -522,7 +525,7 @@ impl Merging<'_, '_> {
         // Of what is computed the nodes will say it: see `bucket_sql`.
         let SourceColumn::Known(column) = column else { return Ok(()) };
         let Some((base, column)) = self.analysis.base(column) else {
-            let is_fraction = |node: &&Node| match value(node) {
+            let is_fraction = |node: &&Node| match value(node, self.context) {
                 Some(Value::Number(number)) => number.parse::<i64>().is_err(),
                 _ => false,
             };
