@@ -104,6 +104,55 @@ fn sessions_of_other_nodes_begin_and_go_on() -> Result<()> {
     Ok(())
 }
 
+/// A name was given to another role since its last login; and one that cannot make a temporary table stops nobody.
+#[test]
+fn a_role_is_not_taken_for_another_of_its_name() -> Result<()> {
+    let mut servers = servers::durable(3)?;
+    process::init(&servers)?;
+    let gateway = GatewayProcess::start(&servers)?;
+    let at = gateway.endpoint();
+    let mut old = Client::connect(&at)?;
+    old.query(
+        "CREATE TABLE t (id int PRIMARY KEY, v text) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT n, 'secret' FROM generate_series(1, 60) n;
+         CREATE ROLE ra LOGIN; CREATE ROLE same LOGIN; CREATE ROLE gone LOGIN; CREATE ROLE locked LOGIN;
+         CREATE ROLE expires LOGIN VALID UNTIL '2020-01-01'; GRANT ALL ON t TO ra, same",
+    )?;
+    for role in ["ra", "same", "gone", "locked", "expires"] {
+        Client::connect_as(&at, role)?;
+    }
+    old.query("ALTER ROLE ra RENAME TO rb; CREATE ROLE ra LOGIN; DROP ROLE gone; ALTER ROLE locked NOLOGIN")?;
+    let two = ids(&servers, 1)?[0].clone();
+    // After a change of roles a session asks node 1 once what it has begun with.
+    old.query(&format!("SELECT v FROM t WHERE id = {two}"))?;
+    let who = format!("SELECT session_user || ' ' || v FROM t WHERE id = {two}");
+    kill_home(&mut servers, &at)?;
+    for role in ["ra", "rb", "gone", "locked"] {
+        ensure!(Client::connect_as(&at, role).is_err(), "{role} was let in");
+    }
+    let mut same = Client::connect_as(&at, "same")?;
+    ensure!(same.value(&who)? == "same secret");
+    let state = refused(&mut same, "CREATE TEMPORARY TABLE x (i int)")?;
+    ensure!(state == "57P03", "{state}");
+    let begun = Instant::now();
+    ensure!(old.value(&format!("SELECT v FROM t WHERE id = {two}"))? == "secret");
+    ensure!(begun.elapsed() < Duration::from_secs(8), "it waited for {:?}", begun.elapsed());
+    servers.server_mut(0).start()?;
+    let begun = Instant::now();
+    let mut rb = loop {
+        match Client::connect_as(&at, "rb") {
+            Ok(client) => break client,
+            Err(error) => ensure!(begun.elapsed() < PATIENCE, "{error:#}"),
+        }
+        sleep(Duration::from_millis(100));
+    };
+    for id in [&ids(&servers, 0)?[0], &two, &ids(&servers, 2)?[0]] {
+        let who = format!("SELECT session_user || ' ' || v FROM t WHERE id = {id}");
+        ensure!(rb.value(&who)? == "rb secret");
+    }
+    Ok(())
+}
+
 /// Node 1 alone has a table of a name that another one has elsewhere.
 #[test]
 fn what_node_1_alone_has_is_not_mistaken() -> Result<()> {

@@ -39,6 +39,11 @@ impl Failure {
 }
 
 impl Failure {
+    /// A node cannot be reached, or is closed: nothing was sent to it.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self, Self::Statement(fields) if fields.sqlstate() == "57P03")
+    }
+
     /// The same without a position: it counts characters of a text that is not the client's.
     #[must_use]
     pub fn without_position(mut self) -> Self {

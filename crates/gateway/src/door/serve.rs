@@ -85,6 +85,9 @@ async fn run(
 ) -> Result<(), GatewayError> {
     config.check()?;
     let gate = Gate::new(&config)?;
+    // As long as it lives, whether it leads or not: unheard, a SIGHUP would end it.
+    let mut reloading = JoinSet::new();
+    reloading.spawn(reload_certificates(gate.clone()));
     let joined = tokio::select! {
         joined = Follower::join(&config) => joined,
         // A start may wait for nodes.
@@ -228,7 +231,6 @@ async fn lead(
     let mut background = JoinSet::new();
     background.spawn(deadlock::run(registry.clone()));
     background.spawn(lost_clients::run(registry.clone()));
-    background.spawn(reload_certificates(gate.clone()));
     background.spawn(audit::background::run(cluster.clone()));
     let pool = registry.clone();
     background.spawn(async move { pool.pool.tend().await });

@@ -100,6 +100,22 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        let known = self.tx.residue.schema;
+        let has_home = self.tx.links.contains_key(&NodeId::HOME);
+        let ran = self.carry_out(planned, text, call).await;
+        // Nothing was sent there, so there is nothing that others must learn, which they would wait for.
+        if !has_home && ran.as_ref().is_err_and(Failure::is_closed) {
+            self.tx.residue.schema = known;
+        }
+        ran
+    }
+
+    async fn carry_out(
+        &mut self,
+        planned: &Planned,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
         let begun = self.begin(planned, text, call).await?;
         let ran = self.obey(planned, &begun.sent, call).await;
         self.end(begun, planned, text, ran).await

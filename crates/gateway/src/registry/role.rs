@@ -4,10 +4,12 @@
 //! for while node 1 is away.
 //! Never: goes by that while node 1 is there (ALTER ROLE takes effect at the next login), nor by it alone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use tutti_link::connection::{NodeError, Rows};
 use tutti_link::pool::RoleSettings;
 use tutti_sql::catalog::{NodeId, quote_literal};
@@ -19,6 +21,12 @@ use crate::client::gate::Gate;
 use crate::registry::Registry;
 
 const HOME_IS_SILENT: &str = "the cluster's node 1 cannot be asked who may log in";
+
+/// How long other nodes may take to say by which numbers they know a role. They do while commits over several nodes
+/// wait.
+const NUMBERS_PATIENCE: Duration = Duration::from_millis(300);
+/// Until they are asked again where some have not said it.
+const NUMBERS_PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest name of a role, in bytes (NAMEDATALEN - 1).
 const NAME_LEN_MAX: usize = 63;
@@ -32,6 +40,8 @@ pub(crate) struct Role {
     pub(crate) may_login: bool,
     /// Its password, if it has one, has not expired.
     pub(crate) is_valid: bool,
+    /// When that will be over.
+    expires: Option<Instant>,
     /// Most sessions at a time.
     pub(crate) limit: Option<usize>,
     /// It has the privilege CONNECT on the cluster's database.
@@ -50,26 +60,40 @@ impl fmt::Debug for Role {
     }
 }
 
+/// What is known of a role for while node 1 is away.
+#[derive(Clone, Debug)]
+struct Known {
+    /// As node 1 said last.
+    role: Role,
+    /// By which number other nodes know it; `None`: they lack it.
+    elsewhere: BTreeMap<NodeId, Option<u32>>,
+    /// When these numbers were read.
+    at: Instant,
+}
+
 /// What node 1 has said of roles that were looked up, by name.
 #[derive(Debug, Default)]
-pub(crate) struct KnownRoles(Mutex<HashMap<String, Role>>);
+pub(crate) struct KnownRoles(Mutex<HashMap<String, Known>>);
 
 impl KnownRoles {
-    fn note(&self, name: &str, role: Option<&Role>) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match role {
-            Some(role) => known.insert(name.to_owned(), role.clone()),
-            None => known.remove(name),
-        };
+    fn of(&self, name: &str) -> Option<Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn of(&self, name: &str) -> Option<Role> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    fn note(&self, name: &str, known: Option<Known>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match known {
+            Some(known) => all.insert(name.to_owned(), known),
+            None => all.remove(name),
+        };
     }
 }
 
-/// Asks node 1. `None`: there is no such role. While node 1 is away, a role that it has told of before is believed to
-/// be as it was if another node, which has the same roles, still has it with the same verifier and rights to log in.
+/// Asks node 1. `None`: there is no such role.
+///
+/// While node 1 is away, another node is asked, which has the same roles, and a role is taken for one that node 1 has
+/// told of before if it has the number there that it had then, and the same verifier: a name alone may have been given
+/// to another.
 pub(crate) async fn ask(
     registry: &Registry,
     gate: &Gate,
@@ -79,56 +103,79 @@ pub(crate) async fn ask(
     let availability = &registry.cluster.availability;
     if !availability.is_there(NodeId::HOME)
         && let Some(known) = registry.known_roles.of(name)
+        && let Some((&node, number)) =
+            known.elsewhere.iter().find(|(node, _)| availability.is_open(**node))
     {
-        let nodes = registry.cluster.catalog().nodes.clone();
-        if let Some(other) = nodes.into_iter().find(|node| availability.is_open(*node)) {
-            return confirmed(registry, gate, name, known, other).await.map(Some);
-        }
+        let there = ask_node(registry, gate, name, groups, node).await?;
+        let is_same =
+            |there: &Role| Some(there.oid) == *number && there.verifier == known.role.verifier;
+        let Some(there) = there.filter(is_same) else {
+            return Err(ErrorFields::fatal("57P03", HOME_IS_SILENT)
+                .with(b'D', "Another node has the role otherwise than it was last seen there.")
+                .with(b'H', "Retrying is safe: nothing was done.")
+                .into());
+        };
+        let expires = known.role.expires;
+        let is_valid = there.is_valid && expires.is_none_or(|at| Instant::now() < at);
+        return Ok(Some(Role { oid: known.role.oid, is_valid, ..there }));
     }
-    let asked = ask_home(registry, gate, name, groups).await?;
-    registry.known_roles.note(name, asked.as_ref());
+    let asked = ask_node(registry, gate, name, groups, NodeId::HOME).await?;
+    let known = match &asked {
+        Some(role) => Some(know(registry, name, role).await),
+        None => None,
+    };
+    registry.known_roles.note(name, known);
     Ok(asked)
 }
 
-/// The role as it was known, if `node` has it like that.
-async fn confirmed(
-    registry: &Registry,
-    gate: &Gate,
-    name: &str,
-    known: Role,
-    node: NodeId,
-) -> Result<Role, Failure> {
-    let sql = format!(
-        "SELECT r.rolsuper, r.rolcanlogin,
-             r.rolvaliduntil IS NULL OR pg_catalog.now() < r.rolvaliduntil, r.rolpassword
-         FROM pg_catalog.pg_authid AS r WHERE r.rolname = {}::pg_catalog.name",
-        quote_literal(name)
-    );
-    let turn = gate.lookups.acquire().await.expect("never closed");
-    let lent = registry.cluster.connections.checkout(node).await;
-    let mut connection = lent.map_err(without_address)?;
-    let answer = connection.rows(&sql).await;
-    registry.cluster.connections.release(connection);
-    drop(turn);
-    let rows = answer.map_err(without_address)?;
-    let is = |column, flag| rows.text(0, column) == Some(if flag { "t" } else { "f" });
-    let is_same = is(0, known.is_superuser)
-        && is(1, known.may_login)
-        && rows.text(0, 3) == known.verifier.as_ref().map(|verifier| verifier.as_str());
-    if !is_same {
-        return Err(ErrorFields::fatal("57P03", HOME_IS_SILENT)
-            .with(b'D', "Another node has the role otherwise than it was last seen there.")
-            .with(b'H', "Retrying is safe: nothing was done.")
-            .into());
+/// What is to be known of a role that node 1 has just told of.
+async fn know(registry: &Registry, name: &str, role: &Role) -> Known {
+    let before = registry.known_roles.of(name).filter(|known| known.role.oid == role.oid);
+    if let Some(known) = before {
+        let is_whole = known.elsewhere.values().all(Option::is_some)
+            && known.elsewhere.len() + 1 >= registry.cluster.catalog().nodes.len();
+        if is_whole || known.at.elapsed() < NUMBERS_PAUSE {
+            return Known { role: role.clone(), ..known };
+        }
     }
-    Ok(Role { is_valid: is(2, true), ..known })
+    let numbers = timeout(NUMBERS_PATIENCE, numbers(registry, name, role.oid)).await;
+    let elsewhere = numbers.ok().and_then(Result::ok).unwrap_or_default();
+    Known { role: role.clone(), elsewhere, at: Instant::now() }
 }
 
-async fn ask_home(
+/// The role's numbers on the other nodes that are open, as of a moment at which no change of roles is becoming visible.
+/// Empty if it is another's name by now.
+async fn numbers(
+    registry: &Registry,
+    name: &str,
+    at_home: u32,
+) -> Result<BTreeMap<NodeId, Option<u32>>, NodeError> {
+    let cluster = &registry.cluster;
+    let is_prompt =
+        |node: &NodeId| cluster.availability.is_open(*node) && !cluster.availability.is_late(*node);
+    let nodes: Vec<_> = cluster.catalog().nodes.iter().copied().filter(is_prompt).collect();
+    let sql = format!(
+        "SELECT r.oid FROM pg_catalog.pg_authid AS r WHERE r.rolname = {}::pg_catalog.name",
+        quote_literal(name)
+    );
+    let _visit = cluster.enter_snapshot_room(&nodes).await?;
+    let mut numbers = BTreeMap::new();
+    for node in nodes {
+        let mut connection = cluster.connections.checkout(node).await?;
+        let rows = connection.rows(&sql).await?;
+        cluster.connections.release(connection);
+        numbers.insert(node, rows.text(0, 0).and_then(|oid| oid.parse().ok()));
+    }
+    let is_its = numbers.remove(&NodeId::HOME) == Some(Some(at_home));
+    Ok(if is_its { numbers } else { BTreeMap::new() })
+}
+
+async fn ask_node(
     registry: &Registry,
     gate: &Gate,
     name: &str,
     groups: bool,
+    node: NodeId,
 ) -> Result<Option<Role>, Failure> {
     // PostgreSQL would cut a longer name, and rules would then be about another one.
     if NAME_LEN_MAX < name.len() {
@@ -145,7 +192,9 @@ async fn ask_home(
              r.rolvaliduntil IS NULL OR pg_catalog.now() < r.rolvaliduntil,
              r.rolconnlimit,
              pg_catalog.has_database_privilege(r.oid, pg_catalog.current_database(), 'CONNECT'),
-             r.rolpassword, r.oid
+             r.rolpassword, r.oid,
+             CASE WHEN pg_catalog.isfinite(r.rolvaliduntil)
+                 THEN pg_catalog.date_part('epoch', r.rolvaliduntil - pg_catalog.now()) END
          FROM pg_catalog.pg_authid AS r WHERE r.rolname = {literal}::pg_catalog.name;
          SELECT pg_catalog.unnest(groups) FROM (
              SELECT ({groups_sql}) AS groups
@@ -158,7 +207,7 @@ async fn ask_home(
         )),
     );
     let turn = gate.lookups.acquire().await.expect("never closed");
-    let lent = registry.cluster.connections.checkout(NodeId::HOME).await;
+    let lent = registry.cluster.connections.checkout(node).await;
     let mut connection = lent.map_err(without_address)?;
     let answer = connection.query(&sql).await;
     registry.cluster.connections.release(connection);
@@ -197,6 +246,8 @@ fn read_settings(rows: &Rows) -> RoleSettings {
 fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
     let is = |column| rows.text(0, column) == Some("t");
     let limit = rows.text(0, 3).and_then(|limit| limit.parse().ok());
+    let valid_s = rows.text(0, 7).and_then(|s| s.parse::<f64>().ok()).filter(|s| s.is_finite());
+    let valid = valid_s.and_then(|s| Duration::try_from_secs_f64(s.max(0.0)).ok());
     let groups = groups.map_or_else(Vec::new, |groups| {
         (0..groups.rows.len()).filter_map(|row| groups.text(row, 0).map(str::to_owned)).collect()
     });
@@ -205,6 +256,7 @@ fn read(rows: &Rows, groups: Option<&Rows>, settings: Option<&Rows>) -> Role {
         is_superuser: is(0),
         may_login: is(1),
         is_valid: is(2),
+        expires: valid.and_then(|valid| Instant::now().checked_add(valid)),
         limit,
         may_connect: is(4),
         verifier: rows.text(0, 5).map(|verifier| Zeroizing::new(verifier.to_owned())),

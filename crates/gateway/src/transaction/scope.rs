@@ -114,7 +114,7 @@ impl TransactionContext {
                           pg_catalog.current_setting('tutti.commit', true); \
                    SELECT * FROM tutti.temporary_code(); \
                    SELECT * FROM tutti.temporary_types()";
-        const OF_ANOTHER: &str = "; SELECT pg_catalog.current_setting('search_path'), session_user; \
+        const OF_ANOTHER: &str = "; SELECT pg_catalog.current_setting('search_path'), session_user, current_user; \
                    SELECT n.nspname FROM pg_catalog.pg_namespace AS n";
         let speaker = self.speaker();
         let sql = match speaker {
@@ -195,14 +195,15 @@ impl TransactionContext {
         there: Option<&Rows>,
     ) -> Result<(), Failure> {
         let said = |column| path.and_then(|path| path.text(0, column)).unwrap_or_default();
-        let (path, role) = (said(0).to_lowercase(), said(1));
+        let (path, roles) = (said(0).to_lowercase(), [said(1), said(2)]);
         let is_there = |schema: &str| {
             there.is_some_and(|there| {
                 (0..there.rows.len()).any(|row| there.text(row, 0) == Some(schema))
             })
         };
         let may_mean = |schema: &str| {
-            path.contains(&schema.to_lowercase()) || (path.contains("$user") && schema == role)
+            let written = schema.to_lowercase().replace('"', "\"\"");
+            path.contains(&written) || (path.contains("$user") && roles.contains(&schema))
         };
         let mut schemas = self.catalog.relations.keys();
         match schemas.find(|schema| !is_there(schema) && may_mean(schema)) {
