@@ -134,6 +134,7 @@ fn unreadable(why: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::{Catalog, NameScope};
 
     #[test]
     fn bare_names_get_their_schema() {
@@ -159,12 +160,20 @@ mod tests {
 
     #[test]
     fn a_path_hides_what_is_built_in_if_that_is_not_first() {
-        let scope = |path: &[&str]| NameScope {
-            search_path: path.iter().map(|schema| (*schema).to_owned()).collect(),
-            ..NameScope::default()
+        let catalog = Catalog::default();
+        let is_hidden_by = |path: &[&str], temporary: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let scope = NameScope {
+                search_path: owned(path),
+                temporary: owned(temporary),
+                ..NameScope::default()
+            };
+            is_hidden(&Context::new(&catalog, &scope))
         };
-        assert!(is_hidden(&scope(&["public", "pg_catalog"])));
-        assert!(!is_hidden(&scope(&["pg_catalog", "public"])));
-        assert!(!is_hidden(&scope(&["public"])));
+        assert!(is_hidden_by(&["public", "pg_catalog"], &[]));
+        assert!(!is_hidden_by(&["pg_catalog", "public"], &["mine"]));
+        assert!(!is_hidden_by(&["public"], &[]));
+        // A temporary table gives its name to a type, which comes first.
+        assert!(is_hidden_by(&["pg_catalog", "public"], &["text"]));
     }
 }

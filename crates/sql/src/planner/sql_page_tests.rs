@@ -183,7 +183,9 @@ fn way_of_data(plan: &DataPlan) -> String {
         }
         DataPlan::One { node: NodeChoice::Pinned(_), .. } => "on the key's node".to_owned(),
         DataPlan::One { node: NodeChoice::Any, .. } => "on any one node".to_owned(),
-        DataPlan::One { node: NodeChoice::Home, .. } => "on node 1".to_owned(),
+        DataPlan::One { node: NodeChoice::Home | NodeChoice::Speaker, .. } => {
+            "on node 1".to_owned()
+        }
         DataPlan::Scatter { .. } => "node by node".to_owned(),
         DataPlan::Replicas { .. } => "on every node, node 1 first".to_owned(),
         DataPlan::Rows(_) => "on node 1; what it wrote goes to the others".to_owned(),

@@ -91,6 +91,7 @@ fn one_node(planned: &Planned, context: &Context<'_>) -> Option<(OneNode, Access
     let leaves_nothing = planned.residue == Residue::default() && planned.session_names.is_empty();
     let node = match node {
         NodeChoice::Home => OneNode::At(NodeId::HOME),
+        NodeChoice::Speaker => OneNode::Speaker,
         NodeChoice::Any => OneNode::Any,
         NodeChoice::Pinned(pins) => {
             let nodes: Vec<_> = pins

@@ -91,7 +91,7 @@ fn values_that_must_be_computed_first() {
         expect![[r#"
             insert customers [one row each]
               VALUES ((1 + 1)::int, 'x'::pg_catalog.text)
-                one home Read
+                one speaker Read
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -184,7 +184,7 @@ fn replicated() {
         expect![[r#"
             insert items [one row each]
               VALUES (1::int, 'x'::pg_catalog.text, tutti.value_output('now'::timestamp with time zone))
-                one home Read
+                one speaker Read
               columns [0, 1, 2] key None
               INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
         "#]],
@@ -247,7 +247,7 @@ fn round_robin() {
         expect![[r#"
             insert events [one row each]
               VALUES ('x'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone)), ('y'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone))
-                one home Read
+                one speaker Read
               columns [1, 0] key None
               INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],
@@ -297,7 +297,7 @@ fn from_queries() {
         expect![[r#"
             insert customers [one row each]
               SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH x AS (SELECT 1 AS a) SELECT a, 'x' FROM x) s(c1, c2)
-                one home Read
+                one speaker Read
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -407,7 +407,7 @@ fn without_a_column_list() {
         expect![[r#"
             insert customers [one row each]
               SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT 1 + n % 3, (ARRAY['a', 'b'])[n] FROM generate_series(1, 3) n) s(c1, c2)
-                one home Read
+                one speaker Read
               columns [0, 1] key Some(0)
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
@@ -465,7 +465,7 @@ fn one_statement_has_one_time() {
             otherwise
               insert orders [one row each]
                 VALUES (1::int, $1::int, tutti.value_output(now()::timestamp with time zone)), (2::int, $2::int, tutti.value_output(now()::timestamp with time zone))
-                  one home Read
+                  one speaker Read
                 columns [0, 1, 3] key Some(1)
                 INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],
@@ -506,7 +506,7 @@ fn one_statement_has_one_time() {
         expect![[r#"
             insert events [one row each]
               VALUES ('a'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone)), ('b'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone))
-                one home Read
+                one speaker Read
               columns [1, 0] key None
               INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],

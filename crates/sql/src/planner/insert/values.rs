@@ -153,7 +153,7 @@ fn stored_pin(node: &Node, inserting: &Inserting<'_>) -> Option<Pin> {
         let stored = Some(relation.columns[key].type_modifier);
         return Some(Pin { map, key_type, value, stored, ends: false });
     }
-    pins::stored_pin(value(node, &inserting.context)?, relation, &inserting.context.catalog.maps)
+    pins::stored_pin(value(node, inserting.context)?, relation, &inserting.context.catalog.maps)
 }
 
 /// Cuts an INSERT's text into what precedes its rows, the rows, and what follows.

@@ -86,11 +86,11 @@ fn what_is_returned_is_read() {
     check(
         "WITH up AS (UPDATE orders SET total = 0) SELECT 1",
         expect![[r#"
-        step UPDATE orders SET total = 0
-          Scatter { access: Write }
-        step SELECT 1
-          one home Read
-    "#]],
+            step UPDATE orders SET total = 0
+              Scatter { access: Write }
+            step SELECT 1
+              one speaker Read
+        "#]],
     );
 }
 

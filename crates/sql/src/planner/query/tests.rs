@@ -122,8 +122,8 @@ fn no_distributed_table() {
     check(
         "SELECT 1",
         expect![[r#"
-        one home Read
-    "#]],
+            one speaker Read
+        "#]],
     );
     check(
         "SELECT * FROM items",
@@ -358,8 +358,8 @@ fn gather() {
     check(
         "WITH customers AS (SELECT 1 AS id) SELECT * FROM customers",
         expect![[r#"
-        one home Read
-    "#]],
+            one speaker Read
+        "#]],
     );
     check(
         "WITH customers AS (SELECT * FROM public.customers ORDER BY id) SELECT name FROM customers",

@@ -320,7 +320,7 @@ fn explain_cuts_out_the_statement() {
         "EXPLAIN SELECT 1",
         expect![[r#"
             explain "EXPLAIN " "SELECT 1" analyze false Text
-              one home Read
+              one speaker Read
         "#]],
     );
     check(
@@ -335,14 +335,14 @@ fn explain_cuts_out_the_statement() {
         "EXPLAIN (ANALYZE off, FORMAT json) (SELECT 1)",
         expect![[r#"
             explain "EXPLAIN (\"analyze\" 'off', FORMAT JSON) " "(SELECT 1)" analyze false Json
-              one home Read
+              one speaker Read
         "#]],
     );
     check(
         "EXPLAIN (SELECT 1)",
         expect![[r#"
             explain "EXPLAIN " "(SELECT 1)" analyze false Text
-              one home Read
+              one speaker Read
         "#]],
     );
 }
