@@ -23,7 +23,8 @@ use crate::client::gate::{ClientSlot, Gate};
 use crate::client::identity::ClientIdentity;
 use crate::client::{Client, ClientError};
 use crate::registry::Registry;
-use crate::registry::role::{self, Role};
+use crate::registry::known_roles::Role;
+use crate::registry::role;
 
 /// Longest message that a client may send before it is authenticated, in bytes; PostgreSQL's limit.
 const TOKEN_LEN_MAX: usize = 65_535;

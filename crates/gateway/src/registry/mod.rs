@@ -6,6 +6,7 @@
 //! Start reading at [`Registry`].
 
 pub mod activity;
+pub(crate) mod known_roles;
 pub mod pauses;
 pub mod plan_in_sight;
 pub mod redistributions;
@@ -26,10 +27,10 @@ use tutti_link::pool::{Pool, SharedStatements};
 use tutti_sql::catalog::NodeId;
 
 use self::activity::Activities;
+use self::known_roles::KnownRoles;
 use self::pauses::Pauses;
 use self::redistributions::Redistributions;
 use self::requests::RequestsAtWork;
-use self::role::KnownRoles;
 use crate::plans::Plans;
 
 /// How long a node may take to accept a cancel request.

@@ -1,12 +1,9 @@
 //! What node 1 says about the role that a client wants to log in as.
 //!
-//! Owns: the question, and reading its answer; what the role's sessions begin with; and what was last said of each role,
-//! for while node 1 is away.
+//! Owns: the question, and reading its answer; what the role's sessions begin with, and when what was last said of it is believed.
 //! Never: goes by that while node 1 is there (ALTER ROLE takes effect at the next login), nor by it alone.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
@@ -19,6 +16,7 @@ use zeroize::Zeroizing;
 use crate::client::failure::Failure;
 use crate::client::gate::Gate;
 use crate::registry::Registry;
+use crate::registry::known_roles::{Known, Role};
 
 const HOME_IS_SILENT: &str = "the cluster's node 1 cannot be asked who may log in";
 
@@ -30,64 +28,6 @@ const NUMBERS_PAUSE: Duration = Duration::from_secs(60);
 
 /// Longest name of a role, in bytes (NAMEDATALEN - 1).
 const NAME_LEN_MAX: usize = 63;
-
-/// A role that exists. Its verifier is not printed.
-#[derive(Clone)]
-pub(crate) struct Role {
-    /// Its number on node 1: names can be reused.
-    pub(crate) oid: u32,
-    pub(crate) is_superuser: bool,
-    pub(crate) may_login: bool,
-    /// Its password, if it has one, has not expired.
-    pub(crate) is_valid: bool,
-    /// When that will be over.
-    expires: Option<Instant>,
-    /// Most sessions at a time.
-    pub(crate) limit: Option<usize>,
-    /// It has the privilege CONNECT on the cluster's database.
-    pub(crate) may_connect: bool,
-    /// `rolpassword`.
-    pub(crate) verifier: Option<Zeroizing<String>>,
-    /// Roles that it is a member of, itself included; empty unless asked for.
-    pub(crate) groups: Vec<String>,
-    /// What its sessions begin with.
-    pub(crate) settings: RoleSettings,
-}
-
-impl fmt::Debug for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Role").field("oid", &self.oid).finish_non_exhaustive()
-    }
-}
-
-/// What is known of a role for while node 1 is away.
-#[derive(Clone, Debug)]
-struct Known {
-    /// As node 1 said last.
-    role: Role,
-    /// By which number other nodes know it; `None`: they lack it.
-    elsewhere: BTreeMap<NodeId, Option<u32>>,
-    /// When these numbers were read.
-    at: Instant,
-}
-
-/// What node 1 has said of roles that were looked up, by name.
-#[derive(Debug, Default)]
-pub(crate) struct KnownRoles(Mutex<HashMap<String, Known>>);
-
-impl KnownRoles {
-    fn of(&self, name: &str) -> Option<Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    fn note(&self, name: &str, known: Option<Known>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match known {
-            Some(known) => all.insert(name.to_owned(), known),
-            None => all.remove(name),
-        };
-    }
-}
 
 /// Asks node 1. `None`: there is no such role.
 ///
