@@ -22,9 +22,6 @@ use crate::error::GatewayError;
 use crate::gateways::announce;
 use crate::recovery::{self, LOCK_INTERVAL, open};
 
-/// How long another session may have the lock before this gateway takes itself for deposed. Its own has just been
-/// ended.
-const RELOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// When node 1 has not answered for so long, the lock is taken again.
 const LOCK_SILENCE: Duration = Duration::from_secs(5);
 
@@ -127,7 +124,8 @@ impl Housekeeper {
                  AND l.pid OPERATOR(pg_catalog.=) {before}"
         ))
         .await?;
-        recovery::gateway_lock(&mut lock, RELOCK_PATIENCE).await?;
+        // Long: what has the lock may be this gateway's own former backend, which hangs and does not end yet.
+        recovery::gateway_lock(&mut lock, recovery::LOCK_PATIENCE).await?;
         let (pid, _) = lock.backend_key();
         let connections = &self.cluster.connections;
         let mut home = connections.checkout(NodeId::HOME).await?;
