@@ -18,8 +18,7 @@ use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_txn::Following;
 use tutti_txn::following::{Next, Seen};
 
-use crate::catalog::Answer;
-use crate::catalog::schema::SCHEMA_VERSION;
+use crate::catalog::{Answer, learn_secret_as_it_is};
 use crate::error::GatewayError;
 use crate::recovery::open;
 use crate::setup::check_identity;
@@ -205,13 +204,12 @@ impl Follower {
     async fn connect(&mut self) -> Result<&mut NodeConnection, GatewayError> {
         let mut home = open(&self.endpoint).await?;
         check_identity(&mut home, &self.config, None).await?;
-        let secret = home
-            .rows(&format!(
-                "SELECT pg_catalog.encode(secret, 'hex') FROM tutti.secret WHERE shape OPERATOR(pg_catalog.=) {SCHEMA_VERSION}"
-            ))
-            .await?;
-        let answer = Answer { node: home.node(), what: "the secret of its schema", rows: &secret };
-        self.seals.learn(NodeId::HOME, answer.text(0, 0)?.to_owned());
+        if !learn_secret_as_it_is(&self.seals, &mut home).await? {
+            return Err(GatewayError::Unreadable {
+                node: home.node(),
+                what: "the secret of a schema of this version",
+            });
+        }
         announce(&mut home, &self.config, self.identity, None).await?;
         Ok(self.home.insert(home))
     }

@@ -5,7 +5,6 @@
 //! Never: lets a client in.
 //! Start reading at [`start`].
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use tutti_wire::sqlstate;
 
 use crate::catalog::{self, NodeOids, learn_secret, oids};
 use crate::cluster::{Cluster, SessionsAtWork};
-use crate::error::GatewayError;
+use crate::error::{GatewayError, in_full};
 use crate::gateways::announce;
 use crate::recovery::{LOCK_INTERVAL, Recoverer, fence, gateway_lock, next_incarnation, open};
 use crate::setup::{check_default, check_identity};
@@ -99,7 +98,7 @@ async fn step<T>(
     match done {
         Ok(done) => Ok(Some(done)),
         Err(error) if node != NodeId::HOME && is_away(&error) => {
-            tracing::warn!(%node, error = %Causes(&error), "a node is away; starting without it");
+            tracing::warn!(%node, error = in_full(&error), "a node is away; starting without it");
             Ok(None)
         }
         Err(GatewayError::Node(source @ NodeError::Refused(_))) => {
@@ -123,21 +122,6 @@ fn is_away(error: &GatewayError) -> bool {
             matches!(source, NodeError::Connect { .. } | NodeError::Lost { .. })
         }
         _ => false,
-    }
-}
-
-/// An error and what it comes from, in one line.
-struct Causes<'a>(&'a GatewayError);
-
-impl fmt::Display for Causes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = std::error::Error::source(self.0);
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
     }
 }
 
@@ -221,7 +205,7 @@ async fn take_over(
         Ok(Ok(())) => (),
         Ok(Err(error)) if !is_away(&error) => return Err(error),
         Ok(Err(error)) => {
-            tracing::warn!(error = %Causes(&error), "what is in doubt is settled node by node");
+            tracing::warn!(error = in_full(&error), "what is in doubt is settled node by node");
         }
         Err(_) => {
             tracing::warn!("settling takes long; what is in doubt is settled node by node")

@@ -20,22 +20,15 @@ use tutti_tests::{gateway, servers};
 use tutti_wire::startup::{NONCE_LEN, put_cancel, put_forward_request, put_forwarded, put_startup};
 
 use crate::kill9::count_prepared;
+use crate::stops::until;
 
-/// How long anything may take here; far more than it does.
+/// How long a gateway may say nothing to who breaks the protocol.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Where the gateway that leads is reached.
+const LEADER: &str = "SELECT address FROM tutti.gateway_there WHERE leads";
 const SUM: &str = "SELECT sum(v) FROM t";
 
-fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<Duration> {
-    let begun = Instant::now();
-    while !is_so()? {
-        ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
-        sleep(Duration::from_millis(20));
-    }
-    Ok(begun.elapsed())
-}
-
-/// Nodes with a table of two rows on different nodes, whose values are 500 each, and so many gateways; the first
-/// leads.
+/// Two nodes with a table of twenty rows, whose values add up to 1000, and so many gateways; the first leads.
 fn fleet(count: usize) -> Result<(Cluster, Vec<GatewayProcess>)> {
     let servers = servers::durable(2)?;
     process::init(&servers)?;
@@ -64,8 +57,7 @@ fn transfer(client: &mut Client) -> Result<()> {
 
 /// The one that leads.
 fn take_leader(servers: &Cluster, gateways: &mut Vec<GatewayProcess>) -> Result<GatewayProcess> {
-    let address = "SELECT address FROM tutti.gateway_there WHERE leads";
-    let address = ask(&servers::endpoint(servers, 0), address)?;
+    let address = ask(&servers::endpoint(servers, 0), LEADER)?;
     let leads = |it: &GatewayProcess| address.ends_with(&format!(":{}", it.endpoint().port));
     let index = gateways.iter().position(leads).context("none of them leads")?;
     Ok(gateways.remove(index))
@@ -180,8 +172,7 @@ fn another_takes_the_place_of_one_that_is_killed_stopped_or_asked_to_end() -> Re
 #[test]
 fn the_one_that_leads_goes_on_when_node_1_was_away() -> Result<()> {
     let (mut servers, gateways) = fleet(2)?;
-    let first = "SELECT address FROM tutti.gateway_there WHERE leads";
-    let before = ask(&servers::endpoint(&servers, 0), first)?;
+    let before = ask(&servers::endpoint(&servers, 0), LEADER)?;
     servers.server_mut(0).kill9()?;
     sleep(Duration::from_secs(1));
     servers.server_mut(0).start()?;
@@ -189,7 +180,7 @@ fn the_one_that_leads_goes_on_when_node_1_was_away() -> Result<()> {
         until("it answers", || Ok(ask(&gateway.endpoint(), SUM).is_ok_and(|sum| sum == "1000")))?;
     }
     let mut node = Client::connect(&servers::endpoint(&servers, 0))?;
-    until("it is listed", || Ok(node.value(first).is_ok_and(|address| address == before)))?;
+    until("it is listed", || Ok(node.value(LEADER).is_ok_and(|address| address == before)))?;
     Ok(())
 }
 
@@ -220,7 +211,7 @@ fn whoever_cannot_take_the_lead_goes_on_following() -> Result<()> {
 fn nobody_passes_on_what_was_passed_on_already() -> Result<()> {
     let (servers, gateways) = fleet(2)?;
     let mut node = Client::connect(&servers::endpoint(&servers, 0))?;
-    let right = node.value("SELECT address FROM tutti.gateway_there WHERE leads")?;
+    let right = node.value(LEADER)?;
     let follows = gateways[1].endpoint().port;
     let set = |to: &str| format!("UPDATE tutti.gateway_there SET address = '{to}' WHERE leads");
     node.query(&set(&format!("127.0.0.1:{follows}")))?;

@@ -12,9 +12,16 @@ use tutti_tests::client::{Client, Endpoint, Flight, Request};
 use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::{gateway, servers};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::stops::until;
 
-/// A row on each of these nodes (by index).
+fn start() -> Result<(Cluster, GatewayProcess)> {
+    let servers = servers::durable(3)?;
+    process::init(&servers)?;
+    let gateway = GatewayProcess::start(&servers)?;
+    Ok((servers, gateway))
+}
+
+/// The rows of `t` on a node (by index).
 fn ids(servers: &Cluster, node: usize) -> Result<Vec<String>> {
     let mut client = Client::connect(&servers::endpoint(servers, node))?;
     let rows = client.query("SELECT id FROM t ORDER BY id")?;
@@ -24,10 +31,7 @@ fn ids(servers: &Cluster, node: usize) -> Result<Vec<String>> {
 fn kill_home(servers: &mut Cluster, gateway: &Endpoint) -> Result<()> {
     servers.server_mut(0).kill9()?;
     // Until the gateway has noticed.
-    let begun = Instant::now();
-    while Client::connect_as(gateway, "nobody_knows_it").is_ok() {
-        ensure!(begun.elapsed() < PATIENCE, "node 1 is not missed");
-    }
+    until("node 1 is missed", || Ok(Client::connect_as(gateway, "nobody_knows_it").is_err()))?;
     sleep(Duration::from_secs(1));
     Ok(())
 }
@@ -39,9 +43,7 @@ fn refused(client: &mut Client, sql: &str) -> Result<String> {
 
 #[test]
 fn sessions_of_other_nodes_begin_and_go_on() -> Result<()> {
-    let mut servers = servers::durable(3)?;
-    process::init(&servers)?;
-    let gateway = GatewayProcess::start(&servers)?;
+    let (mut servers, gateway) = start()?;
     let at = gateway.endpoint();
     let mut old = Client::connect(&at)?;
     old.query(
@@ -89,11 +91,7 @@ fn sessions_of_other_nodes_begin_and_go_on() -> Result<()> {
     let state = refused(&mut new, &format!("SELECT v FROM t WHERE id = {one}"))?;
     ensure!(state == "57P03", "{state}");
     servers.server_mut(0).start()?;
-    let begun = Instant::now();
-    while new.value("SELECT count(*) FROM t").is_err() {
-        ensure!(begun.elapsed() < PATIENCE, "node 1 is not taken back");
-        sleep(Duration::from_millis(100));
-    }
+    until("node 1 is taken back", || Ok(new.value("SELECT count(*) FROM t").is_ok()))?;
     // The session is the same there.
     ensure!(
         new.value(&format!("SELECT current_setting('work_mem') FROM t WHERE id = {one}"))? == "5MB"
@@ -107,9 +105,7 @@ fn sessions_of_other_nodes_begin_and_go_on() -> Result<()> {
 /// A name was given to another role since its last login; and one that cannot make a temporary table stops nobody.
 #[test]
 fn a_role_is_not_taken_for_another_of_its_name() -> Result<()> {
-    let mut servers = servers::durable(3)?;
-    process::init(&servers)?;
-    let gateway = GatewayProcess::start(&servers)?;
+    let (mut servers, gateway) = start()?;
     let at = gateway.endpoint();
     let mut old = Client::connect(&at)?;
     old.query(
@@ -138,14 +134,8 @@ fn a_role_is_not_taken_for_another_of_its_name() -> Result<()> {
     ensure!(old.value(&format!("SELECT v FROM t WHERE id = {two}"))? == "secret");
     ensure!(begun.elapsed() < Duration::from_secs(8), "it waited for {:?}", begun.elapsed());
     servers.server_mut(0).start()?;
-    let begun = Instant::now();
-    let mut rb = loop {
-        match Client::connect_as(&at, "rb") {
-            Ok(client) => break client,
-            Err(error) => ensure!(begun.elapsed() < PATIENCE, "{error:#}"),
-        }
-        sleep(Duration::from_millis(100));
-    };
+    until("rb is let in", || Ok(Client::connect_as(&at, "rb").is_ok()))?;
+    let mut rb = Client::connect_as(&at, "rb")?;
     for id in [&ids(&servers, 0)?[0], &two, &ids(&servers, 2)?[0]] {
         let who = format!("SELECT session_user || ' ' || v FROM t WHERE id = {id}");
         ensure!(rb.value(&who)? == "rb secret");

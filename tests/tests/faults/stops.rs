@@ -201,7 +201,7 @@ fn one_role_locks_out_no_other_and_superusers_always_get_in() -> Result<()> {
 /// How long something may take that happens at the next check.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let begun = Instant::now();
     while !is_so()? {
         ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");

@@ -42,6 +42,7 @@ pub use publisher::Publisher;
 pub use redistribute::Redistribution;
 pub use rows::Answer;
 pub use seals::learn_secret;
+pub(crate) use seals::learn_secret_as_it_is;
 pub use sequences::{disarm_sequences, rearm_sequences};
 pub use upgrade::upgrade_schema;
 pub use verify::verify;

@@ -7,7 +7,6 @@
 use tutti_link::seals::Seals;
 use tutti_link::{NodeConnection, NodeError};
 
-use super::rows::Answer;
 use super::schema::SCHEMA_VERSION;
 use super::upgrade::upgrade_schema;
 use crate::error::GatewayError;
@@ -17,28 +16,40 @@ pub async fn learn_secret(
     seals: &Seals,
     connection: &mut NodeConnection,
 ) -> Result<(), GatewayError> {
+    if !learn_secret_as_it_is(seals, connection).await? {
+        upgrade_schema(connection).await?;
+        if !learn_secret_as_it_is(seals, connection).await? {
+            return Err(unreadable(connection));
+        }
+    }
+    Ok(())
+}
+
+/// The same, and nothing is upgraded. False: the schema is of another version.
+pub(crate) async fn learn_secret_as_it_is(
+    seals: &Seals,
+    connection: &mut NodeConnection,
+) -> Result<bool, GatewayError> {
     let sql = format!(
         "SELECT pg_catalog.encode(secret, 'hex') FROM tutti.secret WHERE shape = {SCHEMA_VERSION}"
     );
-    let node = connection.node();
-    let current = match connection.rows(&sql).await {
-        Ok(rows) if !rows.rows.is_empty() => Some(rows),
-        Ok(_) => None,
-        Err(NodeError::Refused(error)) if matches!(error.sqlstate(), "42P01" | "3F000") => None,
+    let rows = match connection.rows(&sql).await {
+        Ok(rows) => rows,
+        Err(NodeError::Refused(error)) if matches!(error.sqlstate(), "42P01" | "3F000") => {
+            return Ok(false);
+        }
         Err(error) => return Err(error.into()),
     };
-    let rows = match current {
-        Some(rows) => rows,
-        None => {
-            upgrade_schema(connection).await?;
-            connection.rows(&sql).await?
+    match (rows.rows.len(), rows.text(0, 0)) {
+        (0, _) => Ok(false),
+        (1, Some(secret)) => {
+            seals.learn(connection.node(), secret.to_owned());
+            Ok(true)
         }
-    };
-    let answer = Answer { node, what: "the secret of its schema", rows: &rows };
-    if answer.len() != 1 {
-        return Err(answer.unreadable());
+        _ => Err(unreadable(connection)),
     }
-    let secret = answer.text(0, 0)?.to_owned();
-    seals.learn(node, secret);
-    Ok(())
+}
+
+fn unreadable(connection: &NodeConnection) -> GatewayError {
+    GatewayError::Unreadable { node: connection.node(), what: "the secret of its schema" }
 }

@@ -55,15 +55,16 @@ impl Forwarder {
         keep_alive(&client, self.gate.keepalive());
         let mut known = self.leader.clone();
         let mut first = [0; FIRST_LEN];
-        let reached = timeout(self.gate.patience(), async {
-            client.read_exact(&mut first).await.ok().filter(|_| !is_forward_request(&first))?;
-            tokio::select! {
-                reached = self.reach(&mut known, peer) => Some(reached),
-                () = is_gone(&client) => None,
-            }
-        });
-        // What it wants is not known, or it is gone.
-        let Ok(Some(reached)) = reached.await else { return };
+        let deadline = Instant::now() + self.gate.patience();
+        // What it wants is not known, or it is a gateway.
+        match timeout_at(deadline, client.read_exact(&mut first)).await {
+            Ok(Ok(_)) if !is_forward_request(&first) => (),
+            _ => return,
+        }
+        let reached = tokio::select! {
+            reached = self.reach(&mut known, peer, deadline) => reached,
+            () = is_gone(&client) => return,
+        };
         let Some((leader, mut stream)) = reached else { return refuse(client).await };
         if stream.write_all(&first).await.is_err() {
             return;
@@ -90,8 +91,8 @@ impl Forwarder {
         &self,
         known: &mut watch::Receiver<Option<Leader>>,
         peer: SocketAddr,
+        deadline: Instant,
     ) -> Option<(Leader, TcpStream)> {
-        let deadline = Instant::now() + self.gate.patience();
         loop {
             let now = timeout_at(deadline, known.wait_for(Option::is_some)).await;
             let leader = now.ok()?.ok()?.clone()?;
