@@ -21,7 +21,7 @@ use tutti_configuration::Config;
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
-use crate::connection::{NodeConnection, NodeError};
+use crate::connection::{NodeConnection, NodeError, Run};
 
 /// How long a statement waits for a node to be recovered.
 pub const OPEN_PATIENCE: Duration = Duration::from_secs(10);
@@ -33,24 +33,6 @@ pub enum Why {
     Away,
     /// A part of this transaction may be prepared there, and it may be visible elsewhere.
     Unsettled(Gid),
-}
-
-/// One run of one server, from its start to its end. A promoted standby has one of its own.
-///
-/// The postmaster's start, to the microsecond: it differs between servers, and no server's history
-/// changes while it runs. (A crash that the postmaster survives ends all connections
-/// but not the run; what was acknowledged survives it.)
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Run(String);
-
-impl Run {
-    /// Asks the server at the other end.
-    pub async fn of(connection: &mut NodeConnection) -> Result<Self, NodeError> {
-        // A number: the client's settings do not change how it looks.
-        const STARTED: &str = "SELECT extract(epoch FROM pg_catalog.pg_postmaster_start_time())";
-        let rows = connection.rows(STARTED).await?;
-        Ok(Self(rows.text(0, 0).unwrap_or_default().to_owned()))
-    }
 }
 
 /// See the module's documentation. All nodes begin closed.
@@ -256,7 +238,7 @@ impl Availability {
         patience: Duration,
     ) -> Result<(), NodeError> {
         let node = self.node(connection.node());
-        let run = Run::of(connection).await?;
+        let run = connection.ask_run().await?;
         let is_known = |state: &State| state.run.as_ref() == Some(&run);
         if is_known(&node.state()) {
             return Ok(());
@@ -358,11 +340,11 @@ mod tests {
     #[test]
     fn a_run_counts_only_while_its_node_is_there() {
         let nodes = nodes();
-        let run = Run("1.5".to_owned());
+        let run = Run::told(Some("1.5"));
         nodes.learn(NODE, run.clone());
         assert!(!nodes.is_current(NODE, &run));
         nodes.open(NODE, &Why::Away);
         assert!(nodes.is_current(NODE, &run));
-        assert!(!nodes.is_current(NODE, &Run("1.6".to_owned())));
+        assert!(!nodes.is_current(NODE, &Run::told(Some("1.6"))));
     }
 }

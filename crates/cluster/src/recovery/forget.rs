@@ -18,8 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tutti_link::availability::Run;
-use tutti_link::connection::NodeConnection;
+use tutti_link::connection::{NodeConnection, NodeError, Run};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
@@ -70,7 +69,8 @@ pub async fn run(cluster: Arc<Cluster>) {
                 }
             }
         }
-        if rounds.is_multiple_of(COMPACTING_INTERVAL.as_secs()) {
+        // The first time at once: some gateways do not live for as long as it takes.
+        if (rounds - 1).is_multiple_of(COMPACTING_INTERVAL.as_secs()) {
             compact_all(&cluster).await;
         }
         if rounds.is_multiple_of(CLEANING_INTERVAL.as_secs())
@@ -86,7 +86,7 @@ fn forget_requests(cluster: &Cluster) -> String {
     let seconds = u64::from(cluster.config.requests.keep_hours) * 3600;
     format!(
         "DELETE FROM tutti.request WHERE at OPERATOR(pg_catalog.<) \
-             pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => {seconds})"
+             (pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => {seconds}))"
     )
 }
 
@@ -109,6 +109,9 @@ async fn compact_all(cluster: &Cluster) {
         };
         match timeout(SILENCE_LIMIT, compacting).await {
             Ok(Ok(_)) => (),
+            Ok(Err(error @ NodeError::Refused(_))) => {
+                tracing::warn!(%node, %error, "what has been there for long cannot be removed");
+            }
             Ok(Err(error)) => tracing::debug!(%node, %error, "cannot compact"),
             Err(_) => tracing::debug!(%node, "cannot compact: no answer"),
         }
@@ -142,7 +145,7 @@ async fn forget(
 /// Makes sure that all that the node has written so far is durable. Returns its run.
 async fn write(connection: &mut NodeConnection) -> Result<Run, GatewayError> {
     // First, so that the run is the one that has written.
-    let run = Run::of(connection).await?;
+    let run = connection.ask_run().await?;
     connection.rows(WRITE).await?;
     Ok(run)
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tutti_link::availability::{Run, Why};
+use tutti_link::availability::Why;
 use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
@@ -72,8 +72,12 @@ pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
 async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(), GatewayError> {
     let mut connection =
         open_own(cluster.endpoints.of(node), "tutti watch", Durability::Full).await?;
-    let run = Run::of(&mut connection).await?;
-    refuse_rewound(&mut connection, known).await?;
+    let run = connection.ask_run().await?;
+    if let Err(error) = refuse_rewound(&mut connection, known).await {
+        // Another host may be the node.
+        cluster.endpoints.of(node).look_elsewhere();
+        return Err(error);
+    }
     let is_new = !cluster.seals.knows(node);
     if is_new {
         get_to_know(cluster, &mut connection).await?;
@@ -83,6 +87,11 @@ async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(),
     // Statements wait until the node's OIDs have been read, for which it must be open.
     let hold = is_new.then(|| cluster.publisher.hold());
     cluster.availability.learn(node, run);
+    // Whatever they lead to, it is not the node any more.
+    let ended = connection.end_all_to_others(cluster.endpoints.of(node));
+    if 0 < ended {
+        tracing::info!(%node, ended, "another server is the node now; connections to the former have been ended");
+    }
     cluster.availability.open(node, &Why::Away);
     if let Some(hold) = hold {
         cluster.publisher.need_changed();

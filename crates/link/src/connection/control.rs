@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use tutti_sql::catalog::quote_literal;
 use tutti_wire::sqlstate;
 
-use super::{Credentials, Endpoint, NodeConnection, NodeError};
+use super::{Credentials, Endpoint, NodeConnection, NodeError, Run};
 
 /// Settings of the server, the database or the role that must not interfere.
 const SETTINGS: [(&str, &str); 14] = [
@@ -57,12 +57,16 @@ async fn refuse_stranger(
     let Some(cluster_id) = endpoint.expected() else { return Ok(()) };
     let node = endpoint.node();
     let sql = format!(
-        "SELECT count(*) FROM tutti.cluster WHERE id = {} AND node = {}",
+        "SELECT count(*), {} FROM tutti.cluster WHERE id = {} AND node = {}",
+        Run::STARTED,
         quote_literal(cluster_id),
         node.0
     );
     let is_it = match connection.rows(&sql).await {
-        Ok(rows) => rows.text(0, 0) == Some("1"),
+        Ok(rows) => {
+            connection.note_run(&Run::told(rows.text(0, 1)));
+            rows.text(0, 0) == Some("1")
+        }
         Err(NodeError::Refused(fields))
             if [sqlstate::UNDEFINED_TABLE, "3F000"].contains(&fields.sqlstate()) =>
         {

@@ -1,8 +1,8 @@
 //! A node's server as this process reaches it.
 //!
-//! Owns: which of the node's hosts was last found to take writes, and the certificates once they have
-//! been read. Both outlive a connection, so they are part neither of the configuration nor of a
-//! connection.
+//! Owns: which of the node's hosts was last found to take writes, which connections are open to them, and the
+//! certificates once they have been read. All outlive a connection, so they are part neither of the configuration nor
+//! of a connection.
 //! Never: opens a connection ([`super::NodeConnection::open`] does).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use tutti_configuration::{Address, Config, NodeConfig};
 use tutti_sql::catalog::NodeId;
 
+use super::run::OpenConnections;
 use super::tls::Connector;
 
 /// See the module's documentation. Cheap to clone; all clones share what one learns.
@@ -24,6 +25,7 @@ struct Inner {
     /// Position in the list of hosts.
     writable: AtomicUsize,
     connector: Connector,
+    open: Arc<OpenConnections>,
     /// The id of the cluster that the server must belong to.
     cluster_id: OnceLock<String>,
 }
@@ -36,6 +38,7 @@ impl Endpoint {
             database: database.to_owned(),
             writable: AtomicUsize::new(0),
             connector: Connector::default(),
+            open: Arc::default(),
             cluster_id: OnceLock::new(),
         }))
     }
@@ -72,17 +75,29 @@ impl Endpoint {
     }
 
     /// Every address that the node may have, with its position in the configuration; the one that
-    /// was last found to take writes comes first.
+    /// was last found to take writes comes first, then those after it.
     pub fn addresses(&self) -> Vec<(usize, Address)> {
         let mut addresses: Vec<_> = self.0.config.addresses().into_iter().enumerate().collect();
         let writable = self.0.writable.load(Ordering::Relaxed).min(addresses.len() - 1);
-        addresses[..=writable].rotate_right(1);
+        addresses.rotate_left(writable);
         addresses
     }
 
     /// The host at this position of the configuration takes writes.
     pub fn note_writable(&self, position: usize) {
         self.0.writable.store(position, Ordering::Relaxed);
+    }
+
+    /// The host that comes first takes writes, and is not the node any more: those after it are asked before it.
+    pub fn look_elsewhere(&self) {
+        let hosts = self.0.config.addresses().len();
+        self.0
+            .writable
+            .store((self.0.writable.load(Ordering::Relaxed) + 1) % hosts, Ordering::Relaxed);
+    }
+
+    pub(super) fn open_connections(&self) -> &Arc<OpenConnections> {
+        &self.0.open
     }
 
     pub(super) fn connector(&self) -> &Connector {
@@ -128,7 +143,11 @@ mod tests {
         assert_eq!(shown(&endpoint), "a:6000 b:5433 [::1]:5434 [fe80::1]:6000");
         let copy = endpoint.clone();
         endpoint.note_writable(2);
-        assert_eq!(shown(&copy), "[::1]:5434 a:6000 b:5433 [fe80::1]:6000");
+        assert_eq!(shown(&copy), "[::1]:5434 [fe80::1]:6000 a:6000 b:5433");
         assert_eq!(copy.address().port, 5434);
+        endpoint.look_elsewhere();
+        assert_eq!(shown(&copy), "[fe80::1]:6000 a:6000 b:5433 [::1]:5434");
+        endpoint.look_elsewhere();
+        assert_eq!(shown(&copy), "a:6000 b:5433 [::1]:5434 [fe80::1]:6000");
     }
 }

@@ -13,6 +13,7 @@ mod endpoint;
 mod error;
 mod node_connection;
 mod reading;
+mod run;
 mod tls;
 
 pub use answer::{PartialAnswer, Progress, Rows, told, told_notice};
@@ -25,4 +26,5 @@ pub use node_connection::{ASK_MOMENT, HIDE_PARAMETERS, NodeConnection, put_state
 pub use reading::{
     Misreading, SETTINGS_OF_READING, is_refused_setting, may_mean_more, refused_default,
 };
+pub use run::Run;
 pub use tls::Connector;

@@ -27,6 +27,7 @@ use super::dial::dial;
 use super::endpoint::Endpoint;
 use super::error::NodeError;
 use super::reading::Misreading;
+use super::run::{Place, Run};
 use crate::net::certificate::end_point;
 use crate::net::stream::Stream;
 
@@ -65,6 +66,7 @@ pub fn put_statement(out: &mut BytesMut, sql: &str, values: Vec<Option<Bytes>>) 
 #[derive(Debug)]
 pub struct NodeConnection {
     node: NodeId,
+    place: Place,
     stream: Stream,
     incoming: BytesMut,
     outgoing: BytesMut,
@@ -109,7 +111,7 @@ impl NodeConnection {
         let is_alone = addresses.len() == 1;
         let mut failure = None;
         for (position, address) in addresses {
-            let opening = Self::open_at(endpoint, &address, user, credentials, settings);
+            let opening = Self::open_at(endpoint, position, &address, user, credentials, settings);
             let opened = if is_alone {
                 opening.await
             } else {
@@ -134,6 +136,7 @@ impl NodeConnection {
 
     async fn open_at(
         endpoint: &Endpoint,
+        position: usize,
         address: &Address,
         user: &str,
         credentials: &Credentials,
@@ -148,8 +151,10 @@ impl NodeConnection {
             .session()
             .and_then(|session| session.peer_certificates()?.first())
             .and_then(|certificate| end_point(certificate));
+        let place = endpoint.open_connections().add(position, stream.socket());
         let mut connection = Self {
             node,
+            place,
             stream,
             incoming: BytesMut::new(),
             outgoing: BytesMut::new(),
@@ -306,6 +311,25 @@ impl NodeConnection {
     /// See [`Self::note_own_commit`].
     pub fn may_commit_itself(&self) -> bool {
         self.commits_itself
+    }
+
+    /// Asks the server at the other end which run it is in.
+    pub async fn ask_run(&mut self) -> Result<Run, NodeError> {
+        let rows = self.rows(&format!("SELECT {}", Run::STARTED)).await?;
+        let run = Run::told(rows.text(0, 0));
+        self.note_run(&run);
+        Ok(run)
+    }
+
+    /// It leads to this run of the node's server.
+    pub(crate) fn note_run(&self, run: &Run) {
+        self.place.note_run(run);
+    }
+
+    /// The server at its other end is the node: connections to one that was the node before are ended, also where it is
+    /// still there, or silent, so that nobody waits for it or reads what it has. Their number.
+    pub fn end_all_to_others(&self, endpoint: &Endpoint) -> usize {
+        endpoint.open_connections().end_all_unlike(&self.place)
     }
 
     /// After an error on the socket nothing can be sent or read any more.

@@ -8,10 +8,12 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use tutti_embed::Cluster;
+use tutti_gateway::Config;
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::{self, TestCluster};
 use tutti_tests::{programs, servers};
@@ -95,29 +97,39 @@ impl Drop for Standby {
     }
 }
 
-#[test]
-fn a_promoted_standby_takes_over_with_every_transaction_whole() -> Result {
-    let servers = servers::durable(2)?;
+/// `None`: it is not there, and was said to be missing.
+fn basebackup(servers: &Cluster) -> Option<PathBuf> {
     let beside = servers.binaries().dir().join("pg_basebackup");
-    let Some(basebackup) = Some(beside)
-        .filter(|path| path.exists())
-        .or_else(|| programs::postgresql_program("pg_basebackup"))
-    else {
+    let found = Some(beside).filter(|path| path.exists());
+    let found = found.or_else(|| programs::postgresql_program("pg_basebackup"));
+    if found.is_none() {
         eprintln!("skipped: pg_basebackup was not found");
-        return Ok(());
-    };
-    let standby = Standby::of(&servers, 1, &basebackup)?;
-    let mut config = gateway::config(&servers, String::new());
+    }
+    found
+}
+
+/// Node 2 is one of its server and this standby.
+fn with_standby(servers: &Cluster, standby: &Standby) -> Config {
+    let mut config = gateway::config(servers, String::new());
     let second = &mut config.nodes[1];
     second.hosts =
         vec![format!("127.0.0.1:{}", standby.port), format!("127.0.0.1:{}", second.port)];
     second.host = String::new();
+    config
+}
+
+#[test]
+fn a_promoted_standby_takes_over_with_every_transaction_whole() -> Result {
+    let servers = servers::durable(2)?;
+    let Some(basebackup) = basebackup(&servers) else { return Ok(()) };
+    let standby = Standby::of(&servers, 1, &basebackup)?;
+    let config = with_standby(&servers, &standby);
     let mut cluster = TestCluster::start_configured(servers, config)?;
     let gateway = cluster.endpoint();
     make_accounts(&gateway)?;
     let mut left_prepared = String::new();
     let load = under_load(&gateway, rand::random(), || {
-        std::thread::sleep(Duration::from_secs(2));
+        sleep(Duration::from_secs(2));
         cluster.servers_mut().server_mut(1).kill9()?;
         let mut node = Client::connect(&standby.endpoint())?;
         left_prepared = node.value("SELECT count(*) FROM pg_prepared_xacts")?;
@@ -132,4 +144,77 @@ fn a_promoted_standby_takes_over_with_every_transaction_whole() -> Result {
     let nodes = [cluster.nodes()[0].clone(), standby.endpoint()];
     come_to_rest(&nodes)?;
     check(&nodes, &gateway, &load.asked)
+}
+
+/// The postmaster hangs, what it has started goes on: its backends answer, beside a standby that was promoted.
+#[test]
+fn a_primary_that_goes_on_beside_its_successor_answers_nobody() -> Result {
+    let servers = servers::durable(2)?;
+    let Some(basebackup) = basebackup(&servers) else { return Ok(()) };
+    let standby = Standby::of(&servers, 1, &basebackup)?;
+    let old = servers::endpoint(&servers, 1);
+    let pid_file = fs::read_to_string(servers.server(1).dir().join("data/postmaster.pid"))?;
+    let pid = pid_file.lines().next().context("a pid")?.to_owned();
+    let signal = |signal: &str| programs::run(Command::new("kill").args([signal, &pid])).map(drop);
+    let config = with_standby(&servers, &standby);
+    let cluster = TestCluster::start_configured(servers, config)?;
+    let at = cluster.endpoint();
+    let mut client = Client::connect(&at)?;
+    client.query(
+        "CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT n, 0 FROM generate_series(1, 60) n",
+    )?;
+    let mut on_old = Client::connect(&old)?;
+    let id = on_old.value("SELECT min(id) FROM t")?;
+    let read = format!("SELECT v FROM t WHERE id = {id}");
+    let mut open = Client::connect(&at)?;
+    open.query("BEGIN")?;
+    ensure!(open.value(&read)? == "0");
+    let mut bound = Client::connect(&at)?;
+    bound.query(&format!(
+        "PREPARE kept AS {read}; SELECT pg_advisory_lock(5) FROM t WHERE id = {id}"
+    ))?;
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| -> Result<String> {
+            let mut client = Client::connect(&at)?;
+            let answer =
+                client.simple(&format!("SELECT pg_sleep(300) FROM t WHERE id = {id}"), b"")?;
+            Ok(answer.error().context("it was answered")?.sqlstate().to_owned())
+        });
+        eventually("it sleeps", || {
+            let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+            ensure!(on_old.value(sleeping)? == "1");
+            Ok(())
+        })?;
+        signal("-STOP")?;
+        standby.promote()?;
+        // The gateway looks for the node where it is silent now.
+        on_old.query(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'tutti watch'",
+        )?;
+        let write = format!("UPDATE t SET v = 1 WHERE id = {id}");
+        let written = eventually("the standby is the node", || {
+            let mut client = Client::connect(&at)?;
+            // One that the old primary takes waits for its standby.
+            client.query("SET statement_timeout = '5s'")?;
+            client.query(&write)
+        });
+        ensure!(on_old.value(&read)? == "0", "it does not go on");
+        let answer = open.simple(&read, b"")?;
+        let told = answer.error().map(|error| error.sqlstate().to_owned());
+        let asked = bound.simple("EXECUTE kept", b"").map(|answer| answer.to_string());
+        signal("-CONT")?;
+        written?;
+        ensure!(told.as_deref() == Some("08006"), "the open transaction read {answer}");
+        ensure!(asked.as_ref().is_ok_and(|answer| !answer.contains("| 0")), "{asked:?}");
+        let state = waiting.join().expect("it does not panic")?;
+        ensure!(state == "08006", "{state}");
+        // The old primary can be reached again, and still takes writes.
+        ensure!(Client::connect(&old)?.value(&read)? == "0");
+        for _ in 0..20 {
+            ensure!(Client::connect(&at)?.value(&read)? == "1");
+            sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    })
 }
