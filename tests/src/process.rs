@@ -212,6 +212,6 @@ impl Drop for GatewayProcess {
 }
 
 /// A port that is free now. Another process may take it first; then the start fails and says so.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

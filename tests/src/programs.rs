@@ -15,8 +15,7 @@ const PYTHON: &str = "TUTTI_TEST_PYTHON";
 
 /// Finds a client program of PostgreSQL; `None` if it is missing and may be.
 pub fn postgresql_program(name: &str) -> Option<PathBuf> {
-    let on_path = std::env::var_os("PATH").unwrap_or_default();
-    let mut places: Vec<PathBuf> = std::env::split_paths(&on_path).collect();
+    let mut places = on_path();
     let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
         .map(|entries| entries.flatten().map(|entry| entry.path().join("bin")).collect())
         .unwrap_or_default();
@@ -37,6 +36,15 @@ pub fn python_with_psycopg() -> Option<PathBuf> {
             python.display()
         )),
     }
+}
+
+/// Finds a program that the test goes without where it is missing.
+pub fn optional(name: &str) -> Option<PathBuf> {
+    on_path().iter().map(|dir| dir.join(name)).find(|path| path.is_file())
+}
+
+fn on_path() -> Vec<PathBuf> {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect()
 }
 
 fn missing(what: &str) -> Option<PathBuf> {

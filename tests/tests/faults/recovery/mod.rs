@@ -11,6 +11,7 @@ mod finishers;
 mod left;
 mod node_by_node;
 mod orphans;
+mod patroni;
 mod proxy;
 mod replaced;
 mod restarts;
