@@ -79,7 +79,10 @@ macro_rules! walker {
                     NodeEnum::RangeSubselect(n) => {
                         n.subquery.$as_deref().into_iter().for_each(visit);
                     }
-                    NodeEnum::RangeFunction(n) => n.functions.$iter().for_each(visit),
+                    NodeEnum::RangeFunction(n) => {
+                        n.functions.$iter().for_each(&mut *visit);
+                        n.coldeflist.$iter().for_each(visit);
+                    }
                     NodeEnum::RangeTableSample(n) => {
                         n.relation.$as_deref().into_iter().for_each(&mut *visit);
                         n.args.$iter().for_each(&mut *visit);

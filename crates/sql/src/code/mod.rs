@@ -496,7 +496,23 @@ impl Code {
 
     /// Whether a user's operator has this name.
     pub(crate) fn has_operator(&self, name: &str) -> bool {
-        self.operators.values().any(|operator| operator.name == name)
+        self.operator_names.contains_key(name)
+    }
+
+    /// The same of a function, procedure or aggregate.
+    pub(crate) fn has_function(&self, name: &str) -> bool {
+        self.function_names.contains_key(name)
+    }
+
+    /// Whether there is any of these, or a type.
+    pub(crate) fn has_names(&self) -> bool {
+        !(self.functions.is_empty() && self.operators.is_empty() && self.types.is_empty())
+    }
+
+    /// Whether `OPERATOR(pg_catalog.name)` may mean a user's, put there by a superuser.
+    pub(crate) fn adds_to_built_in_operator(&self, name: &str) -> bool {
+        let mut named = self.operator_names.get(name).into_iter().flatten();
+        named.any(|oid| self.operators.get(oid).is_some_and(|of| of.schema == "pg_catalog"))
     }
 
     /// Whether an operator's name, said of values of PostgreSQL's own types and without a schema, may mean one of

@@ -9,10 +9,11 @@ use super::context::Context;
 use super::current_time::{has_time_of_making, says_now};
 use super::determinism::is_fixed;
 use super::function_use::FunctionUse;
+use super::oids;
+use super::printed::Hiding;
 use super::sql_text::parse_expression;
 use super::syntax::name_of;
 use super::unseen::default_is_opaque;
-use super::{oids, printed};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -24,13 +25,13 @@ pub(super) struct Evaluation<'a> {
     once: Vec<bool>,
     /// Per column: the default depends on the current time.
     time: Vec<bool>,
-    /// The session may have hidden what the defaults mean.
-    is_hidden: bool,
+    /// What may hide what the defaults mean.
+    hiding: Hiding<'a>,
 }
 
 impl<'a> Evaluation<'a> {
     /// Works the rule out.
-    pub fn of(relation: &'a Relation, context: &Context<'_>) -> Self {
+    pub fn of(relation: &'a Relation, context: &Context<'a>) -> Self {
         let (mut once, mut time) = (Vec::new(), Vec::new());
         for (index, column) in relation.columns.iter().enumerate() {
             let default =
@@ -63,7 +64,7 @@ impl<'a> Evaluation<'a> {
                 Placement::Home | Placement::Async { .. } => false,
             });
         }
-        Self { relation, once, time, is_hidden: printed::is_hidden(context) }
+        Self { relation, once, time, hiding: Hiding::of(context) }
     }
 
     /// Whether this column must be evaluated before the row goes to its node or nodes.
@@ -78,12 +79,11 @@ impl<'a> Evaluation<'a> {
 
     /// The column's default as SQL.
     ///
-    /// Errors: as [`printed::qualify`].
+    /// Errors: as [`Hiding::qualify`].
     pub fn default_sql(&self, column: usize) -> Result<String, Refusal> {
         match &self.relation.columns[column].default {
             None => Ok("NULL".to_owned()),
-            Some(default) if self.is_hidden => printed::qualified(default),
-            Some(default) => Ok(default.clone()),
+            Some(default) => self.hiding.qualified(default),
         }
     }
 }

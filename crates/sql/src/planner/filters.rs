@@ -257,7 +257,9 @@ pub(super) fn is_equals(name: &[Node], code: &Code) -> bool {
 fn operator<'n>(name: &'n [Node], code: &Code) -> Option<&'n str> {
     match name {
         [operator] => string(operator).filter(|name| !code.replaces_operator(name)),
-        [schema, operator] if string(schema) == Some("pg_catalog") => string(operator),
+        [schema, operator] if string(schema) == Some("pg_catalog") => {
+            string(operator).filter(|name| !code.adds_to_built_in_operator(name))
+        }
         _ => None,
     }
 }

@@ -1,7 +1,8 @@
-//! Expressions that PostgreSQL has printed with `pg_catalog` first in the path, for sessions to which its names may mean
-//! something else: they put another schema before it, or there are users' operators and types of such names.
+//! Expressions that PostgreSQL has printed with `pg_catalog` first in the path, where its names may mean something else: a
+//! session puts another schema before it, or there are functions, operators and types of users' of such names, which
+//! may match more exactly than one that takes any type.
 //!
-//! Owns: which sessions these are, and giving every bare name of such an expression its schema.
+//! Owns: which names these are, and giving every such bare name of an expression its schema.
 //! Never: touches what a client has written.
 //! Start reading at [`qualify`].
 //!
@@ -14,12 +15,16 @@ use pg_query::protobuf::{self, AExprKind, Node, TypeName};
 use super::built_in_types;
 use super::context::Context;
 use super::sql_text::{deparse_expression, parse_expression};
+use super::syntax::string;
+use crate::catalog::NameScope;
+use crate::code::Code;
 use crate::refusal::Refusal;
 use crate::walk;
 
 const BUILT_IN: &str = "pg_catalog";
 
-/// Whether names of `pg_catalog` may be hidden by others, or its operators by better matches.
+/// Whether names of `pg_catalog` that comparisons, calculations and types have may be hidden by others, or its operators
+/// by better matches.
 pub(super) fn is_hidden(context: &Context<'_>) -> bool {
     let code = &context.catalog.code;
     let mut types = code.type_names().chain(context.scope.temporary.iter().map(String::as_str));
@@ -28,24 +33,142 @@ pub(super) fn is_hidden(context: &Context<'_>) -> bool {
         || types.any(built_in_types::is_built_in)
 }
 
-/// Gives every bare name its schema.
-///
-/// Errors: 0A000 for what has an operator in it that cannot be given one.
-pub(super) fn qualify(tree: &mut NodeEnum) -> Result<(), Refusal> {
-    let mut named = Vec::new();
-    note_queries(tree, &mut named);
-    qualify_in(tree, &named)
+/// What hides names of `pg_catalog` from a session.
+#[derive(Clone, Copy)]
+pub(super) struct Hiding<'a> {
+    /// Other schemas come before it.
+    all: bool,
+    temporary: &'a [String],
+    code: &'a Code,
 }
 
-/// The same for an expression's text.
-pub(super) fn qualified(text: &str) -> Result<String, Refusal> {
-    let Some(mut expression) = parse_expression(text) else {
-        return Err(unreadable("Its text cannot be read."));
-    };
-    if let Some(node) = &mut expression.node {
-        qualify(node)?;
+impl<'a> Hiding<'a> {
+    /// From the session of a statement.
+    pub(super) fn of(context: &Context<'a>) -> Self {
+        let NameScope { temporary, .. } = context.scope;
+        Self { all: context.scope.puts_others_first(), temporary, code: &context.catalog.code }
     }
-    deparse_expression(&expression)
+
+    /// Whether there is anything that could.
+    fn may_hide(&self) -> bool {
+        self.all || !self.temporary.is_empty() || self.code.has_names()
+    }
+
+    fn operator(&self, name: &[Node]) -> bool {
+        matches!(name, [name] if string(name).is_none_or(|name| self.hides_operator(name)))
+    }
+
+    fn hides_operator(&self, name: &str) -> bool {
+        self.all || self.code.has_operator(name)
+    }
+
+    fn function(&self, name: &[Node]) -> bool {
+        matches!(name, [name] if self.all || string(name).is_none_or(|name| self.code.has_function(name)))
+    }
+
+    fn type_name(&self, name: &[Node]) -> bool {
+        let is_hidden = |name: &str| {
+            self.temporary.iter().any(|it| it == name)
+                || self.code.types_named(name).next().is_some()
+        };
+        matches!(name, [name] if self.all || string(name).is_none_or(is_hidden))
+    }
+
+    /// Gives every bare name that may be hidden its schema.
+    ///
+    /// Errors: 0A000 for what has an operator in it that cannot be given one.
+    pub(super) fn qualify(&self, tree: &mut NodeEnum) -> Result<(), Refusal> {
+        if !self.may_hide() {
+            return Ok(());
+        }
+        let mut named = Vec::new();
+        note_queries(tree, &mut named);
+        self.qualify_in(tree, &named)
+    }
+
+    /// The same for an expression's text.
+    pub(super) fn qualified(&self, text: &str) -> Result<String, Refusal> {
+        if !self.may_hide() {
+            return Ok(text.to_owned());
+        }
+        let Some(mut expression) = parse_expression(text) else {
+            return Err(unreadable("Its text cannot be read."));
+        };
+        if let Some(node) = &mut expression.node {
+            self.qualify(node)?;
+        }
+        deparse_expression(&expression)
+    }
+
+    fn qualify_in(&self, tree: &mut NodeEnum, named: &[String]) -> Result<(), Refusal> {
+        match tree {
+            NodeEnum::FuncCall(call) if self.function(&call.funcname) => {
+                add_schema(&mut call.funcname)
+            }
+            NodeEnum::AExpr(expression) => {
+                let by_words: &[&str] = match expression.kind() {
+                    AExprKind::AexprOp | AExprKind::AexprOpAny | AExprKind::AexprOpAll => {
+                        if self.operator(&expression.name) {
+                            add_schema(&mut expression.name);
+                        }
+                        &[]
+                    }
+                    AExprKind::AexprDistinct
+                    | AExprKind::AexprNotDistinct
+                    | AExprKind::AexprNullif => &["="],
+                    _ => &["=", "<>", "<", "<=", ">", ">=", "~~", "!~~", "~~*", "!~~*", "~", "!~"],
+                };
+                if by_words.iter().any(|name| self.hides_operator(name)) {
+                    return Err(unreadable(
+                        "It compares by words, such as IS DISTINCT FROM or NULLIF.",
+                    ));
+                }
+            }
+            NodeEnum::CaseExpr(case) if case.arg.is_some() && self.hides_operator("=") => {
+                return Err(unreadable("It compares by CASE with an operand."));
+            }
+            NodeEnum::JoinExpr(join)
+                if (join.is_natural || !join.using_clause.is_empty())
+                    && self.hides_operator("=") =>
+            {
+                return Err(unreadable("It compares by JOIN … USING."));
+            }
+            NodeEnum::SubLink(link) if link.testexpr.is_some() => {
+                if link.oper_name.is_empty() && self.hides_operator("=") {
+                    link.oper_name.push(word("="));
+                }
+                if self.operator(&link.oper_name) {
+                    add_schema(&mut link.oper_name);
+                }
+            }
+            NodeEnum::SortBy(sort) if self.operator(&sort.use_op) => add_schema(&mut sort.use_op),
+            NodeEnum::CollateClause(collate) if self.all => add_schema(&mut collate.collname),
+            NodeEnum::TypeCast(cast) => self.qualify_type(&mut cast.type_name),
+            NodeEnum::XmlSerialize(serialize) => self.qualify_type(&mut serialize.type_name),
+            NodeEnum::ColumnDef(column) => self.qualify_type(&mut column.type_name),
+            NodeEnum::RangeVar(range)
+                if self.all && range.schemaname.is_empty() && !named.contains(&range.relname) =>
+            {
+                range.schemaname = BUILT_IN.to_owned();
+            }
+            _ => (),
+        }
+        let mut result = Ok(());
+        walk::write::children(tree, &mut |child| {
+            if let (Ok(()), Some(child)) = (&result, &mut child.node) {
+                result = self.qualify_in(child, named);
+            }
+        });
+        result
+    }
+
+    fn qualify_type(&self, name: &mut Option<TypeName>) {
+        if let Some(name) = name
+            && self.type_name(&name.names)
+        {
+            add_schema(&mut name.names);
+        }
+    }
 }
 
 /// Names that WITH gives.
@@ -58,58 +181,6 @@ fn note_queries(tree: &NodeEnum, named: &mut Vec<String>) {
             note_queries(child, named);
         }
     });
-}
-
-fn qualify_in(tree: &mut NodeEnum, named: &[String]) -> Result<(), Refusal> {
-    match tree {
-        NodeEnum::FuncCall(call) => add_schema(&mut call.funcname),
-        NodeEnum::AExpr(expression) => match expression.kind() {
-            AExprKind::AexprOp | AExprKind::AexprOpAny | AExprKind::AexprOpAll => {
-                add_schema(&mut expression.name);
-            }
-            _ => {
-                return Err(unreadable(
-                    "It compares by words, such as IS DISTINCT FROM or NULLIF.",
-                ));
-            }
-        },
-        NodeEnum::CaseExpr(case) if case.arg.is_some() => {
-            return Err(unreadable("It compares by CASE with an operand."));
-        }
-        NodeEnum::JoinExpr(join) if join.is_natural || !join.using_clause.is_empty() => {
-            return Err(unreadable("It compares by JOIN … USING."));
-        }
-        NodeEnum::SubLink(link) if link.testexpr.is_some() => {
-            if link.oper_name.is_empty() {
-                link.oper_name.push(word("="));
-            }
-            add_schema(&mut link.oper_name);
-        }
-        NodeEnum::SortBy(sort) if !sort.use_op.is_empty() => add_schema(&mut sort.use_op),
-        NodeEnum::CollateClause(collate) => add_schema(&mut collate.collname),
-        NodeEnum::TypeCast(cast) => add_schema_of(&mut cast.type_name),
-        NodeEnum::XmlSerialize(serialize) => add_schema_of(&mut serialize.type_name),
-        NodeEnum::ColumnDef(column) => add_schema_of(&mut column.type_name),
-        NodeEnum::RangeVar(range)
-            if range.schemaname.is_empty() && !named.contains(&range.relname) =>
-        {
-            range.schemaname = BUILT_IN.to_owned();
-        }
-        _ => (),
-    }
-    let mut result = Ok(());
-    walk::write::children(tree, &mut |child| {
-        if let (Ok(()), Some(child)) = (&result, &mut child.node) {
-            result = qualify_in(child, named);
-        }
-    });
-    result
-}
-
-fn add_schema_of(name: &mut Option<TypeName>) {
-    if let Some(name) = name {
-        add_schema(&mut name.names);
-    }
 }
 
 fn add_schema(name: &mut Vec<Node>) {
@@ -134,10 +205,16 @@ fn unreadable(why: &str) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::catalog::{Catalog, NameScope};
+    use crate::catalog::Catalog;
 
     #[test]
     fn bare_names_get_their_schema() {
+        let catalog = Catalog::default();
+        let scope = NameScope {
+            search_path: vec!["public".to_owned(), "pg_catalog".to_owned()],
+            ..NameScope::default()
+        };
+        let qualified = |text: &str| Hiding::of(&Context::new(&catalog, &scope)).qualified(text);
         for (printed, expected) in [
             (
                 "nextval('public.s'::regclass)",

@@ -17,7 +17,8 @@ use pg_query::protobuf::{Alias, Node, RangeSubselect, RangeVar, SelectStmt};
 use super::analysis::Analysis;
 use super::context::Context;
 use super::known_views::{Contents, Known, infinite_recursion};
-use super::{analyse, printed, scatter, view_references};
+use super::printed::Hiding;
+use super::{analyse, scatter, view_references};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -42,16 +43,16 @@ pub(super) fn contents(
     if let Some(found) = known.lock().get(&view.sql_name()) {
         return found.clone().unwrap_or_else(|| Err(infinite_recursion(view)));
     }
-    let is_hidden = printed::is_hidden(context);
+    let hiding = Hiding::of(context);
     let scope = NameScope::default();
     let context = Context { scope: &scope, opaque: None, views: Some(known), ..*context };
     // What a view reads is analysed before it, so analysing one recurses no deeper.
-    let mut pending = vec![Pending::new(view, definition, is_hidden, &context)];
+    let mut pending = vec![Pending::new(view, definition, hiding, &context)];
     let mut found = None;
     while let Some(last) = pending.last_mut() {
         if let Some((view, definition)) = last.below.pop() {
             if !known.lock().contains_key(&view.sql_name()) {
-                pending.push(Pending::new(view, definition, is_hidden, &context));
+                pending.push(Pending::new(view, definition, hiding, &context));
             }
             continue;
         }
@@ -108,16 +109,14 @@ impl<'a> Pending<'a> {
     fn new(
         relation: &'a Relation,
         definition: &str,
-        is_hidden: bool,
+        hiding: Hiding<'_>,
         context: &Context<'a>,
     ) -> Self {
         if let Some(known) = context.views {
             known.lock().insert(relation.sql_name(), None);
         }
         let query = read_query(relation, definition).and_then(|mut query| {
-            if is_hidden {
-                printed::qualify(&mut query)?;
-            }
+            hiding.qualify(&mut query)?;
             Ok(query)
         });
         let mut below = Vec::new();

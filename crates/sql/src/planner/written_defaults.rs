@@ -8,7 +8,7 @@ use pg_query::protobuf::Node;
 
 use crate::catalog::{Identity, Placement, Relation};
 use crate::planner::context::Context;
-use crate::planner::printed;
+use crate::planner::printed::Hiding;
 use crate::planner::sql_text::parse_expression;
 use crate::planner::syntax::says_default;
 use crate::refusal::Refusal;
@@ -99,8 +99,8 @@ pub(super) fn assign_one(
     let Some(mut default) = column.default.as_deref().and_then(parse_expression) else {
         return Ok(false);
     };
-    if let Some(node) = default.node.as_mut().filter(|_| printed::is_hidden(context)) {
-        printed::qualify(node)?;
+    if let Some(node) = &mut default.node {
+        Hiding::of(context).qualify(node)?;
     }
     *value = default;
     Ok(true)

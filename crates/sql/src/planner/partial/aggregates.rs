@@ -148,7 +148,10 @@ impl<'a> PartialColumns<'_, 'a> {
         if !call.args.iter().chain(call.agg_filter.as_deref()).all(|it| self.alike.is_alike(it)) {
             return Ok(None);
         }
-        if self.context.catalog.functions.values().any(|of| of.contains_key(name)) {
+        let catalog = self.context.catalog;
+        if catalog.code.has_function(name)
+            || catalog.functions.values().any(|of| of.contains_key(name))
+        {
             // Of which types it means whose cannot be told.
             return Ok(None);
         }
