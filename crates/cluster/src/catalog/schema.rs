@@ -11,7 +11,7 @@
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 35;
+pub const SCHEMA_VERSION: u32 = 36;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -64,7 +64,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 35) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 36) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -404,7 +404,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.forget_dropped, tutti.insert_ticket, tutti.lock_table, tutti.keep_rights, tutti.definitions,
     tutti.make_definitions, tutti.objections, tutti.row_text, tutti.row_output, tutti.rows_input, tutti.value_output,
     tutti.table_rows, tutti.table_rows_as_owner, tutti.write_rows, tutti.held, tutti.shared_definitions,
-    tutti.definitions_before, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
+    tutti.definitions_before, tutti.objects_before, tutti.is_own, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.serve, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
     tutti.temporary_code, tutti.temporary_types, tutti.changed_relations, tutti.changed_oids, tutti.changes,
     tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
@@ -418,7 +418,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
     tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 35;
+UPDATE tutti.secret SET shape = 36;
 "
 );
 
@@ -443,7 +443,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (35, "3296ddeb02b2f792".to_owned()),
+            (36, "35649b1b5a3206c2".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

@@ -32,7 +32,7 @@ CREATE OR REPLACE FUNCTION tutti.schema_counts() RETURNS jsonb
 LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
     SELECT jsonb_object_agg(c, jsonb_build_array(pg_stat_get_xact_tuples_inserted(c),
         pg_stat_get_xact_tuples_updated(c), pg_stat_get_xact_tuples_deleted(c)))
-    FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_collation,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_range,pg_default_acl,pg_database,pg_language,pg_parameter_acl}'::regclass[]) AS c
+    FROM unnest('{pg_class,pg_type,pg_proc,pg_namespace,pg_constraint,pg_trigger,pg_policy,pg_operator,pg_cast,pg_collation,pg_rewrite,pg_attrdef,pg_attribute,pg_enum,pg_authid,pg_auth_members,pg_db_role_setting,pg_event_trigger,pg_extension,pg_index,pg_inherits,pg_sequence,pg_aggregate,pg_opclass,pg_opfamily,pg_amop,pg_amproc,pg_ts_config,pg_ts_config_map,pg_ts_dict,pg_ts_parser,pg_ts_template,pg_range,pg_default_acl,pg_database,pg_language,pg_parameter_acl}'::regclass[]) AS c
 $tutti$;
 COMMENT ON FUNCTION tutti.schema_counts IS 'How many rows of the system catalogs this transaction has inserted, updated and deleted, and those before it that have not been reported yet.';
 
@@ -100,6 +100,20 @@ LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tut
     END
 $tutti$;
 COMMENT ON FUNCTION tutti.definitions_before IS 'Digests of tutti.shared_definitions, if this transaction may have changed any of these.';
+
+CREATE OR REPLACE FUNCTION tutti.objects_before() RETURNS jsonb
+LANGUAGE sql SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
+    SELECT jsonb_build_object(
+        'operators', (SELECT jsonb_object_agg(o.oid::text, concat_ws(' ', o.oprname, o.oprnamespace, o.oprowner))
+            FROM pg_operator o WHERE o.oid >= 16384),
+        'domains', (SELECT jsonb_object_agg(k.oid::text, k.ctid::text)
+            FROM pg_constraint k WHERE k.contypid >= 16384),
+        -- Others are known by what has made them.
+        'types', CASE WHEN pg_stat_get_xact_tuples_inserted('pg_type'::regclass) > 0
+            THEN (SELECT jsonb_agg(t.oid::text) FROM pg_type t
+                WHERE t.oid >= 16384 AND t.typtype IN ('d', 'c') AND tutti.is_own(t.xmin)) END)
+$tutti$;
+COMMENT ON FUNCTION tutti.objects_before IS 'Operators, checks of domains, and types that this transaction has made: what else could not be told to have been there before.';
 
 CREATE OR REPLACE FUNCTION tutti.settings_now(names text[]) RETURNS jsonb
 LANGUAGE sql AS $tutti$
@@ -172,6 +186,7 @@ BEGIN
         'others', tutti.other_tables(),
         'schema', tutti.schema_counts(),
         'definitions', tutti.definitions_before(),
+        'objects', tutti.objects_before(),
         'schemas', (SELECT pg_catalog.jsonb_object_agg(n.oid::pg_catalog.text, n.ctid::pg_catalog.text)
             FROM pg_catalog.pg_namespace n),
         'settings', CASE WHEN names IS NOT NULL THEN tutti.settings_now(names) END
@@ -279,8 +294,38 @@ BEGIN
             ('an operator or a cast that was there before',
                 (counted -> 'pg_operator' ->> 2)::bigint > 0 OR (counted -> 'pg_cast' ->> 2)::bigint > 0),
             ('a type that was there before', (counted -> 'pg_type' ->> 1)::bigint > 0
-                OR (counted ? 'pg_enum' AND NOT counted ? 'pg_type'))
+                OR (counted ? 'pg_enum' AND NOT counted ? 'pg_type')),
+            ('a collation that was there before',
+                (counted -> 'pg_collation' ->> 1)::bigint > 0 OR (counted -> 'pg_collation' ->> 2)::bigint > 0),
+            ('an operator class or family', counted ?| '{pg_opclass,pg_opfamily,pg_amop,pg_amproc}'),
+            ('what text is searched by',
+                counted ?| '{pg_ts_config,pg_ts_config_map,pg_ts_dict,pg_ts_parser,pg_ts_template}')
             ) AS w (words, is_so) WHERE w.is_so;
+        -- A new one changes its commutator and its negator, on every node.
+        RETURN QUERY SELECT 'shared', 'an operator that was there before', ''::text
+        FROM jsonb_each_text(nullif(before -> 'objects' -> 'operators', 'null')) AS b (oid, essence)
+        LEFT JOIN pg_operator o ON o.oid = b.oid::oid
+        WHERE counted ? 'pg_operator'
+            AND b.essence IS DISTINCT FROM concat_ws(' ', o.oprname, o.oprnamespace, o.oprowner)
+        LIMIT 1;
+        RETURN QUERY SELECT 'shared', 'a domain that was there before', ''::text
+        WHERE counted ? 'pg_constraint' AND (EXISTS (
+            SELECT FROM jsonb_each_text(nullif(before -> 'objects' -> 'domains', 'null')) AS b (oid, place)
+            LEFT JOIN pg_constraint k ON k.oid = b.oid::oid WHERE b.place IS DISTINCT FROM k.ctid::text
+        ) OR EXISTS (
+            SELECT FROM pg_constraint k JOIN pg_type t ON t.oid = k.contypid
+            WHERE k.contypid >= 16384 AND coalesce(before -> 'objects' -> 'domains' ? k.oid::text, false) = false
+                AND tutti.is_own(k.xmin)
+                AND (NOT tutti.is_own(t.xmin) OR coalesce(before -> 'objects' -> 'types' ? t.oid::text, false))));
+        RETURN QUERY SELECT 'shared', 'a type that was there before', ''::text
+        WHERE counted ?| '{pg_class,pg_attribute}' AND EXISTS (
+            SELECT FROM pg_class c JOIN pg_type t ON t.oid = c.reltype
+            JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+            WHERE c.relkind = 'c' AND (tutti.is_own(c.xmin) OR tutti.is_own(a.xmin))
+                AND (NOT tutti.is_own(t.xmin) OR coalesce(before -> 'objects' -> 'types' ? t.oid::text, false)));
+        RETURN QUERY SELECT 'shared', 'a type that is not defined yet', ''::text
+        WHERE counted ? 'pg_type' AND EXISTS (SELECT FROM pg_type t
+            WHERE NOT t.typisdefined AND t.oid >= 16384 AND tutti.is_own(t.xmin));
         -- Other nodes have these too, whatever statement has changed them.
         RETURN QUERY SELECT 'definition', w.words, ''::text FROM (VALUES
             ('default privileges', counted ? 'pg_default_acl'),

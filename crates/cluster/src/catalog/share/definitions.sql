@@ -436,6 +436,24 @@ BEGIN
 END $tutti$;
 
 -- How an object that is no relation is made, and whose it is; NULL: it cannot be made elsewhere.
+-- The operators and functions of an operator class, or those of a family that belong to no class of it.
+CREATE OR REPLACE FUNCTION tutti.family_members(class regclass, object oid) RETURNS text[]
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+    SELECT ARRAY(
+        SELECT format('OPERATOR %s %s%s', o.amopstrategy, o.amopopr::regoperator,
+            (SELECT format(' FOR ORDER BY %I.%I', n.nspname, s.opfname) FROM pg_opfamily s
+                JOIN pg_namespace n ON n.oid = s.opfnamespace WHERE s.oid = o.amopsortfamily))
+        FROM pg_depend d JOIN pg_amop o ON o.oid = d.objid
+        WHERE d.classid = 'pg_amop'::regclass AND d.refclassid = class AND d.refobjid = object AND d.deptype IN ('a', 'i')
+        ORDER BY o.oid)
+    || ARRAY(
+        SELECT format('FUNCTION %s (%s, %s) %s', p.amprocnum, format_type(p.amproclefttype, NULL),
+            format_type(p.amprocrighttype, NULL), p.amproc::regprocedure)
+        FROM pg_depend d JOIN pg_amproc p ON p.oid = d.objid
+        WHERE d.classid = 'pg_amproc'::regclass AND d.refclassid = class AND d.refobjid = object AND d.deptype IN ('a', 'i')
+        ORDER BY p.oid)
+$tutti$;
+
 CREATE OR REPLACE FUNCTION tutti.object_definition(class regclass, object oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
@@ -499,6 +517,42 @@ BEGIN
                         WHEN 'i' THEN 'WITH INOUT' ELSE 'WITHOUT FUNCTION' END,
                     CASE c.castcontext WHEN 'i' THEN ' AS IMPLICIT' WHEN 'a' THEN ' AS ASSIGNMENT' ELSE '' END)]
         INTO make FROM pg_cast c WHERE c.oid = object;
+    WHEN 'pg_ts_dict'::regclass THEN
+        SELECT ARRAY[format('CREATE TEXT SEARCH DICTIONARY %I.%I (TEMPLATE = %I.%I%s)', n.nspname, d.dictname,
+                tn.nspname, t.tmplname, ', ' || d.dictinitoption),
+            format('ALTER TEXT SEARCH DICTIONARY %I.%I OWNER TO %s', n.nspname, d.dictname, d.dictowner::regrole)]
+        INTO make FROM pg_ts_dict d JOIN pg_namespace n ON n.oid = d.dictnamespace
+        JOIN pg_ts_template t ON t.oid = d.dicttemplate JOIN pg_namespace tn ON tn.oid = t.tmplnamespace
+        WHERE d.oid = object;
+    WHEN 'pg_ts_config'::regclass THEN
+        SELECT ARRAY[format('CREATE TEXT SEARCH CONFIGURATION %s (PARSER = %I.%I)', o.name, pn.nspname, p.prsname)]
+            || ARRAY(SELECT format('ALTER TEXT SEARCH CONFIGURATION %s ADD MAPPING FOR %I WITH %s', o.name, k.alias,
+                    string_agg(format('%I.%I', dn.nspname, d.dictname), ', ' ORDER BY m.mapseqno))
+                FROM pg_ts_config_map m JOIN ts_token_type(c.cfgparser) k ON k.tokid = m.maptokentype
+                JOIN pg_ts_dict d ON d.oid = m.mapdict JOIN pg_namespace dn ON dn.oid = d.dictnamespace
+                WHERE m.mapcfg = c.oid GROUP BY k.tokid, k.alias ORDER BY k.tokid)
+            || format('ALTER TEXT SEARCH CONFIGURATION %s OWNER TO %s', o.name, c.cfgowner::regrole)
+        INTO make FROM pg_ts_config c JOIN pg_namespace n ON n.oid = c.cfgnamespace
+        JOIN pg_ts_parser p ON p.oid = c.cfgparser JOIN pg_namespace pn ON pn.oid = p.prsnamespace,
+        LATERAL (SELECT format('%I.%I', n.nspname, c.cfgname) AS name) AS o WHERE c.oid = object;
+    WHEN 'pg_opfamily'::regclass THEN
+        SELECT ARRAY[format('CREATE OPERATOR FAMILY %s', o.name)]
+            || (format('ALTER OPERATOR FAMILY %s ADD ', o.name)
+                || nullif(array_to_string(tutti.family_members('pg_opfamily', object), ', '), ''))
+            || format('ALTER OPERATOR FAMILY %s OWNER TO %s', o.name, f.opfowner::regrole)
+        INTO make FROM pg_opfamily f JOIN pg_namespace n ON n.oid = f.opfnamespace JOIN pg_am a ON a.oid = f.opfmethod,
+        LATERAL (SELECT format('%I.%I USING %I', n.nspname, f.opfname, a.amname) AS name) AS o WHERE f.oid = object;
+        make := array_remove(make, NULL);
+    WHEN 'pg_opclass'::regclass THEN
+        SELECT ARRAY[format('CREATE OPERATOR CLASS %I.%I %sFOR TYPE %s USING %I FAMILY %I.%I AS %s', n.nspname, c.opcname,
+                CASE WHEN c.opcdefault THEN 'DEFAULT ' ELSE '' END, format_type(c.opcintype, NULL), a.amname,
+                fn.nspname, f.opfname, array_to_string(
+                    ARRAY['STORAGE ' || format_type(coalesce(nullif(c.opckeytype, 0), c.opcintype), NULL)]
+                        || tutti.family_members('pg_opclass', object), ', ')),
+            format('ALTER OPERATOR CLASS %I.%I USING %I OWNER TO %s', n.nspname, c.opcname, a.amname, c.opcowner::regrole)]
+        INTO make FROM pg_opclass c JOIN pg_namespace n ON n.oid = c.opcnamespace
+        JOIN pg_opfamily f ON f.oid = c.opcfamily JOIN pg_namespace fn ON fn.oid = f.opfnamespace
+        JOIN pg_am a ON a.oid = c.opcmethod WHERE c.oid = object;
     END CASE;
     RETURN make;
 END $tutti$;
@@ -528,6 +582,8 @@ BEGIN
                 format_type(p.prorettype, NULL), p.pronargdefaults, p.prosqlbody IS NULL, l.lanname,
                 p.proconfig, p.prosrc) END
             INTO essence FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid = object;
+    WHEN 'pg_ts_dict'::regclass, 'pg_ts_config'::regclass, 'pg_opfamily'::regclass, 'pg_opclass'::regclass THEN
+        essence := array_to_string(tutti.object_definition(class, object), ' ');
     WHEN 'pg_operator'::regclass, 'pg_collation'::regclass, 'pg_cast'::regclass THEN
         essence := array_to_string((tutti.object_definition(class, object))[1:2], ' ');
     ELSE
@@ -1179,6 +1235,10 @@ BEGIN
                 UNION ALL SELECT 'pg_operator'::regclass::oid, o.oid, o.oprnamespace, o.xmin FROM pg_operator o
                 UNION ALL SELECT 'pg_collation'::regclass::oid, c.oid, c.collnamespace, c.xmin FROM pg_collation c
                 UNION ALL SELECT 'pg_cast'::regclass::oid, c.oid, 0, c.xmin FROM pg_cast c
+                UNION ALL SELECT 'pg_ts_dict'::regclass::oid, d.oid, d.dictnamespace, d.xmin FROM pg_ts_dict d
+                UNION ALL SELECT 'pg_ts_config'::regclass::oid, c.oid, c.cfgnamespace, c.xmin FROM pg_ts_config c
+                UNION ALL SELECT 'pg_opfamily'::regclass::oid, f.oid, f.opfnamespace, f.xmin FROM pg_opfamily f
+                UNION ALL SELECT 'pg_opclass'::regclass::oid, c.oid, c.opcnamespace, c.xmin FROM pg_opclass c
             ) all_there_is
             WHERE everything IS NOT FALSE AND all_there_is.oid >= 16384
                 AND (everything OR tutti.is_own(all_there_is.made)) AND NOT EXISTS (
@@ -1243,6 +1303,11 @@ BEGIN
                 ARRAY[format('CREATE EXTENSION %I SCHEMA %I VERSION %L CASCADE', e.extname, n.nspname, e.extversion)]
             INTO probe, make FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
             WHERE e.oid = item.objid;
+            -- One with tables keeps there what it is told on this node.
+            SELECT format('DROP EXTENSION IF EXISTS %I CASCADE', e.extname) INTO drops FROM pg_extension e
+            WHERE e.oid = item.objid AND NOT EXISTS (SELECT FROM pg_depend d JOIN pg_class c ON c.oid = d.objid
+                WHERE d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+                    AND d.classid = 'pg_class'::regclass AND c.relkind IN ('r', 'p'));
         WHEN 'pg_type'::regclass THEN
             -- An array's type comes with its element's, a table's with the table, a multirange's with
             -- the range.
@@ -1295,6 +1360,25 @@ BEGIN
             make := tutti.object_definition(item.classid, item.objid);
             SELECT format('DROP CAST IF EXISTS (%s AS %s) CASCADE', format_type(c.castsource, NULL),
                 format_type(c.casttarget, NULL)) INTO drops FROM pg_cast c WHERE c.oid = item.objid;
+        WHEN 'pg_ts_dict'::regclass, 'pg_ts_config'::regclass, 'pg_opfamily'::regclass, 'pg_opclass'::regclass THEN
+            make := tutti.object_definition(item.classid, item.objid);
+            SELECT format('EXISTS (SELECT FROM pg_catalog.%I c JOIN pg_catalog.pg_namespace n ON n.oid = c.%snamespace '
+                    'WHERE n.nspname = %L AND c.%sname = %L%s)',
+                    o.relation, o.prefix, n.nspname, o.prefix, o.name,
+                    CASE WHEN o.method IS NOT NULL THEN format(' AND c.%smethod = (SELECT a.oid '
+                        'FROM pg_catalog.pg_am a WHERE a.amname = %L)', o.prefix, a.amname) END),
+                format('DROP %s IF EXISTS %I.%I%s CASCADE', o.kind, n.nspname, o.name, ' USING ' || quote_ident(a.amname))
+            INTO probe, drops
+            FROM (SELECT 'pg_ts_dict' AS relation, 'dict' AS prefix, 'TEXT SEARCH DICTIONARY' AS kind, d.oid, d.dictname AS name,
+                    d.dictnamespace AS namespace, NULL::oid AS method FROM pg_ts_dict d
+                UNION ALL SELECT 'pg_ts_config', 'cfg', 'TEXT SEARCH CONFIGURATION', c.oid, c.cfgname, c.cfgnamespace, NULL
+                    FROM pg_ts_config c
+                UNION ALL SELECT 'pg_opfamily', 'opf', 'OPERATOR FAMILY', f.oid, f.opfname, f.opfnamespace, f.opfmethod
+                    FROM pg_opfamily f
+                UNION ALL SELECT 'pg_opclass', 'opc', 'OPERATOR CLASS', c.oid, c.opcname, c.opcnamespace, c.opcmethod
+                    FROM pg_opclass c) AS o
+            JOIN pg_namespace n ON n.oid = o.namespace LEFT JOIN pg_am a ON a.oid = o.method
+            WHERE o.oid = item.objid AND o.relation::regclass::oid = item.classid;
         WHEN 'pg_class'::regclass THEN
             -- Indexes and the like are parts; row types are made as types.
             CONTINUE WHEN item.relkind NOT IN ('r', 'p', 'v', 'S', 'm', 'f')

@@ -60,6 +60,12 @@ pub async fn committed_definitions(own: &mut NodeConnection) -> Result<String, G
     UNION ALL SELECT 'c ' || oid || ' ' || xmin FROM pg_catalog.pg_cast WHERE oid >= 16384
     UNION ALL SELECT 'l ' || oid || ' ' || xmin FROM pg_catalog.pg_collation WHERE oid >= 16384
     UNION ALL SELECT 'x ' || oid || ' ' || xmin FROM pg_catalog.pg_extension
+    UNION ALL SELECT 'td ' || oid || ' ' || xmin FROM pg_catalog.pg_ts_dict WHERE oid >= 16384
+    UNION ALL SELECT 'tc ' || oid || ' ' || xmin FROM pg_catalog.pg_ts_config WHERE oid >= 16384
+    UNION ALL SELECT 'tm ' || mapcfg || ' ' || maptokentype || ' ' || mapseqno || ' ' || xmin
+        FROM pg_catalog.pg_ts_config_map WHERE mapcfg >= 16384
+    UNION ALL SELECT 'of ' || oid || ' ' || xmin FROM pg_catalog.pg_opfamily WHERE oid >= 16384
+    UNION ALL SELECT 'oc ' || oid || ' ' || xmin FROM pg_catalog.pg_opclass WHERE oid >= 16384
     UNION ALL SELECT 'n ' || oid || ' ' || xmin FROM pg_catalog.pg_namespace
         WHERE nspname !~ '^pg_(toast_)?temp_'
     UNION ALL SELECT 'd ' || oid || ' ' || xmin FROM pg_catalog.pg_database
