@@ -43,9 +43,10 @@ public final class TuttiRequest {
 
     /** Nothing was committed, or it is not known: the next attempt finds out. (Class 08 as well.) */
     private static final Set<String> RETRIED =
-            Set.of("40001", "40P01", "40000", "57P01", "57P02", "57P03", "55006", "53300");
+            Set.of("40001", "40P01", "40000", "57P01", "57P02", "57P03", "55006", "53300", "55P03", "25P03");
 
-    private static final long LONGEST_PAUSE_MS = 1_000;
+    /** The longest pause between attempts that end soon. */
+    private static final long PAUSE_MS = 1_000;
 
     private TuttiRequest() {}
 
@@ -64,7 +65,9 @@ public final class TuttiRequest {
         Instant giveUp = Instant.now().plus(patience);
         long instance = isFirst ? 1 : number();
         long pauseMs = 10;
+        long longestMs = 0;
         while (true) {
+            Instant begun = Instant.now();
             try {
                 return attempt(connector, name, instance, work);
             } catch (SQLException error) {
@@ -75,13 +78,16 @@ public final class TuttiRequest {
                     throw new NoAnswerException(name, error);
                 }
             }
+            // Another client of the same request ends this attempt, and this one that one's: the longer they have
+            // come, the longer one of them is to be left alone.
+            longestMs = Math.max(longestMs, ChronoUnit.MILLIS.between(begun, Instant.now()));
             try {
                 Thread.sleep(pauseMs / 2 + ThreadLocalRandom.current().nextLong(pauseMs));
             } catch (InterruptedException interrupted) {
                 Thread.currentThread().interrupt();
                 throw new NoAnswerException(name, new SQLException(interrupted));
             }
-            pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+            pauseMs = Math.min(2 * pauseMs, Math.max(PAUSE_MS, 4 * longestMs));
             instance = Math.max(number(), Math.max(instance, latest(connector, name)) + 1);
         }
     }

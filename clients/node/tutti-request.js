@@ -6,7 +6,7 @@
 'use strict';
 
 // Nothing was committed, or it is not known: the next attempt finds out. (Class 08 as well.)
-const RETRIED = new Set(['40001', '40P01', '40000', '57P01', '57P02', '57P03', '55006', '53300']);
+const RETRIED = new Set(['40001', '40P01', '40000', '57P01', '57P02', '57P03', '55006', '53300', '55P03', '25P03']);
 const SQLSTATE = /^[0-9A-Z]{5}$/;
 
 /** It is not known what became of the request: no attempt in time was answered. It may be executed again. */
@@ -69,15 +69,20 @@ async function attempt(connect, name, instance, run) {
 async function executeOnce(connect, name, run, { isFirst = false, patienceMs = 60_000 } = {}) {
   const giveUp = Date.now() + patienceMs;
   let pauseMs = 10;
+  let longestMs = 0;
   for (let instance = isFirst ? 1n : numberOfNow(); ; ) {
+    const begun = Date.now();
     try {
       return await attempt(connect, name, instance, run);
     } catch (error) {
       if (!isRetried(error)) throw error;
       if (giveUp < Date.now()) throw new NoAnswer(`no answer to request ${name}`, { cause: error });
     }
+    // Another client of the same request ends this attempt, and this one that one's: the longer they have come, the
+    // longer one of them is to be left alone.
+    longestMs = Math.max(longestMs, Date.now() - begun);
     await new Promise((resolve) => setTimeout(resolve, pauseMs * (0.5 + Math.random())));
-    pauseMs = Math.min(2 * pauseMs, 1_000);
+    pauseMs = Math.min(2 * pauseMs, Math.max(1_000, 4 * longestMs));
     instance = [instance + 1n, (await latest(connect, name)) + 1n].reduce(larger, numberOfNow());
   }
 }

@@ -12,7 +12,7 @@ import time
 import psycopg
 
 # Nothing was committed, or it is not known: the next attempt finds out. (Class 08 as well.)
-_RETRIED = {"40001", "40P01", "40000", "57P01", "57P02", "57P03", "55006", "53300"}
+_RETRIED = {"40001", "40P01", "40000", "57P01", "57P02", "57P03", "55006", "53300", "55P03", "25P03"}
 
 
 class NoAnswer(Exception):
@@ -32,8 +32,9 @@ def execute_once(connect, name, run, *, is_first=False, patience_s=60.0):
     """
     give_up = time.monotonic() + patience_s
     instance = 1 if is_first else _number()
-    pause_s = 0.01
+    pause_s, longest_s = 0.01, 0.0
     while True:
+        begun = time.monotonic()
         try:
             return _attempt(connect, name, instance, run)
         except psycopg.Error as error:
@@ -42,8 +43,11 @@ def execute_once(connect, name, run, *, is_first=False, patience_s=60.0):
                 raise
             if give_up < time.monotonic():
                 raise NoAnswer(f"no answer to request {name!r}") from error
+        # Another client of the same request ends this attempt, and this one that one's: the longer they have come,
+        # the longer one of them is to be left alone.
+        longest_s = max(longest_s, time.monotonic() - begun)
         time.sleep(pause_s * random.uniform(0.5, 1.5))
-        pause_s = min(2 * pause_s, 1.0)
+        pause_s = min(2 * pause_s, max(1.0, 4 * longest_s))
         instance = max(_number(), instance + 1, _latest(connect, name) + 1)
 
 

@@ -10,7 +10,8 @@ use tutti_cluster::requests::keeper_of;
 use tutti_sql::catalog::NodeId;
 use tutti_tests::answer::{Answer, Outcome};
 use tutti_tests::client::{Client, Flight, Request, text_arguments};
-use tutti_tests::gateway::TestCluster;
+use tutti_tests::gateway::{self, TestCluster};
+use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::servers;
 use tutti_txn::request_family::{Begun, Family, Refused};
 
@@ -508,5 +509,33 @@ fn who_does_not_look_executes_nothing_twice() -> Result<()> {
     let known = client.query("SELECT tutti_request('own name')")?;
     ensure!(known == [row(&["1", "committed", "kept", ""])], "{known:?}");
     drop(cluster);
+    Ok(())
+}
+
+#[test]
+fn requests_are_forgotten_when_their_time_is_over() -> Result<()> {
+    let servers = servers::start(2)?;
+    let mut config = gateway::config(&servers, String::new());
+    config.requests.keep_hours = 2;
+    process::init_configured(&config)?;
+    let mut nodes = (0..2)
+        .map(|node| Client::connect(&servers::endpoint(&servers, node)))
+        .collect::<Result<Vec<_>>>()?;
+    for node in &mut nodes {
+        node.query(
+            "INSERT INTO tutti.request (owner, family, fence, instance, at)
+             SELECT '10', 'f' || hours, 1, 1, now() - make_interval(hours => hours)
+             FROM generate_series(0, 5) AS hours",
+        )?;
+    }
+    let _gateway = GatewayProcess::start_configured(config, &[])?;
+    let begun = Instant::now();
+    for node in &mut nodes {
+        let left = "SELECT string_agg(family, ' ' ORDER BY family) FROM tutti.request";
+        while node.value(left)? != "f0 f1" {
+            ensure!(begun.elapsed() < PROMPT, "kept: {}", node.value(left)?);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
     Ok(())
 }

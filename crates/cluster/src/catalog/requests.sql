@@ -6,10 +6,12 @@ CREATE TABLE IF NOT EXISTS tutti.request (
     request text,
     result text,
     gid text,
-    at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
     PRIMARY KEY (owner, family)
 );
 COMMENT ON TABLE tutti.request IS 'Families of requests that this node keeps: which instance of each has committed, with what result; none with a number below the fence will. One row per family of a role, kept for as long as the gateway''s configuration says.';
+-- A commit comes long after its transaction has begun, perhaps; before shape 36 it was that.
+ALTER TABLE tutti.request ALTER COLUMN at SET DEFAULT pg_catalog.clock_timestamp();
 CREATE INDEX IF NOT EXISTS request_at ON tutti.request (at);
 
 CREATE OR REPLACE FUNCTION tutti.begin_request(of_owner text, of_family text, number bigint)
@@ -18,7 +20,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '500ms
 #variable_conflict use_column
 BEGIN
     INSERT INTO tutti.request AS r (owner, family, fence) VALUES (of_owner, of_family, number)
-        ON CONFLICT (owner, family) DO UPDATE SET fence = excluded.fence, at = now()
+        ON CONFLICT (owner, family) DO UPDATE SET fence = excluded.fence, at = clock_timestamp()
             WHERE r.instance IS NULL AND r.fence <= excluded.fence;
     RETURN QUERY SELECT r.fence, r.instance, r.request, r.result, r.gid FROM tutti.request r
         WHERE r.owner = of_owner AND r.family = of_family;
@@ -34,7 +36,7 @@ BEGIN
     INSERT INTO tutti.request AS r (owner, family, fence, instance, request, result, gid)
         VALUES (of_owner, of_family, number, number, asked, told, by_gid)
         ON CONFLICT (owner, family) DO UPDATE SET fence = excluded.fence, instance = excluded.instance,
-                request = excluded.request, result = excluded.result, gid = excluded.gid, at = now()
+                request = excluded.request, result = excluded.result, gid = excluded.gid, at = clock_timestamp()
             WHERE r.instance IS NULL AND r.fence <= excluded.fence;
     IF FOUND THEN
         RETURN;
