@@ -4,12 +4,13 @@
 //! Owns: what clients of each get meanwhile, what gateways must prove to each other, and how long it takes.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::BytesMut;
+use socket2::{Domain, Socket, Type};
 use tutti_cluster::gateways::Said;
 use tutti_embed::Cluster;
 use tutti_link::seals::Seals;
@@ -331,4 +332,47 @@ fn introduced(port: u16, seals: &Seals, identity: u64, address: &str) -> Result<
     stream.write_all(&out)?;
     stream.read_exact(&mut first)?;
     Ok(first[0])
+}
+
+/// Connections that say nothing, or half of what they should, take no room from others, through whichever gateway.
+#[test]
+fn who_floods_one_that_follows_is_counted_there() -> Result<()> {
+    let servers = servers::durable(2)?;
+    let mut config = gateway::config(&servers, "127.0.0.1:0".to_owned());
+    config.limits.max_handshakes_per_address = 6;
+    process::init_configured(&config)?;
+    let leader = GatewayProcess::start_configured(config.clone(), &[])?;
+    ensure!(ask(&leader.endpoint(), "SELECT 1")? == "1");
+    let follower = GatewayProcess::start_configured(config, &[])?;
+    let at = follower.endpoint();
+    ensure!(ask(&at, "SELECT 2")? == "2");
+    let from_elsewhere = |first: &[u8]| -> Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into())?;
+        socket.connect(&SocketAddr::from(([127, 0, 0, 1], at.port)).into())?;
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream.write_all(first)?;
+        Ok(stream)
+    };
+    let told = |stream: &mut TcpStream| -> Result<String> {
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said)?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
+    };
+    let silent = (0..6).map(|_| from_elsewhere(b"")).collect::<Result<Vec<_>>>()?;
+    let refused = told(&mut from_elsewhere(b"")?)?;
+    ensure!(refused.contains("53300"), "{refused}");
+    ensure!(ask(&at, "SELECT 3")? == "3");
+    drop(silent);
+    // Half of a startup packet is the leading gateway's to wait for; it is told by whom.
+    let half = [0, 0, 0, 80, 0, 3, 0, 0];
+    let _waiting = (0..6).map(|_| from_elsewhere(&half)).collect::<Result<Vec<_>>>()?;
+    until("the next is refused", || {
+        let mut next = from_elsewhere(&half)?;
+        next.set_read_timeout(Some(Duration::from_millis(500)))?;
+        Ok(told(&mut next).is_ok_and(|said| said.contains("53300")))
+    })?;
+    ensure!(ask(&at, "SELECT 4")? == "4" && ask(&leader.endpoint(), "SELECT 5")? == "5");
+    Ok(())
 }

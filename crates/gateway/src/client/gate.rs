@@ -44,6 +44,11 @@ struct Knocking {
     by_address: HashMap<IpAddr, usize>,
 }
 
+/// What those are told for whom there is no [`HandshakeSlot`].
+pub(crate) fn too_many_handshakes() -> ErrorFields {
+    ErrorFields::fatal("53300", "too many connections that have not logged in yet")
+}
+
 /// The slot of a connection that has not logged in. Freed on drop.
 #[derive(Debug)]
 pub(crate) struct HandshakeSlot {

@@ -25,17 +25,20 @@ use tutti_wire::startup::{
     NONCE_LEN, Startup, is_forward_request, put_forward_request, put_forwarded,
 };
 
-use crate::client::gate::Gate;
+use crate::client::gate::{Gate, HandshakeSlot, too_many_handshakes};
 use crate::client::{Client, ClientError};
 
 /// So many bytes a connection begins with at least: the length of a packet, and what it is.
 const FIRST_LEN: usize = 8;
-/// The last byte that the leading gateway says of its own.
+/// The last byte that the leading gateway says of its own: it takes the client …
 const WELCOME: u8 = b'W';
+/// … or has too many from where it comes.
+const TOO_MANY: u8 = b'T';
 /// How long the leading gateway may take to be reached, and to answer.
 const REACH_PATIENCE: Duration = Duration::from_secs(3);
-/// Until the leading gateway is tried again.
+/// Until the leading gateway is tried again; each time twice as long, up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// What one that follows knows, for all of its clients.
 #[derive(Debug)]
@@ -50,7 +53,14 @@ pub(super) struct Forwarder {
 impl Forwarder {
     /// One client, until it or the leading gateway ends, or another one leads. While nobody leads it waits, as long
     /// as it may take to log in. A gateway is none: nobody passes on what was passed on already.
-    pub(super) async fn pass_on(self: Arc<Self>, mut client: TcpStream, peer: SocketAddr) {
+    ///
+    /// `knocking`: until it is known what it wants, it counts among those that have not logged in.
+    pub(super) async fn pass_on(
+        self: Arc<Self>,
+        mut client: TcpStream,
+        peer: SocketAddr,
+        knocking: HandshakeSlot,
+    ) {
         let prepared = client.set_nodelay(true);
         keep_alive(&client, self.gate.keepalive());
         let mut known = self.leader.clone();
@@ -61,11 +71,16 @@ impl Forwarder {
             Ok(Ok(_)) if !is_forward_request(&first) => (),
             _ => return,
         }
+        // The leading gateway counts it from here on.
+        drop(knocking);
         let reached = tokio::select! {
             reached = self.reach(&mut known, peer, deadline) => reached,
             () = is_gone(&client) => return,
         };
-        let Some((leader, mut stream)) = reached else { return refuse(client).await };
+        let (leader, mut stream) = match reached {
+            Ok(reached) => reached,
+            Err(unreached) => return unreached.tell(client).await,
+        };
         if stream.write_all(&first).await.is_err() {
             return;
         }
@@ -92,12 +107,15 @@ impl Forwarder {
         known: &mut watch::Receiver<Option<Leader>>,
         peer: SocketAddr,
         deadline: Instant,
-    ) -> Option<(Leader, TcpStream)> {
+    ) -> Result<(Leader, TcpStream), Unreached> {
+        let mut pause = RETRY;
         loop {
             let now = timeout_at(deadline, known.wait_for(Option::is_some)).await;
-            let leader = now.ok()?.ok()?.clone()?;
+            let leader = now.ok().and_then(Result::ok).and_then(|leader| leader.clone());
+            let leader = leader.ok_or(Unreached::NobodyLeads)?;
             match timeout(REACH_PATIENCE, self.introduce(&leader, peer)).await {
-                Ok(Ok(stream)) => return Some((leader, stream)),
+                Ok(Ok(Some(stream))) => return Ok((leader, stream)),
+                Ok(Ok(None)) => return Err(Unreached::TooMany),
                 Ok(Err(error)) => {
                     tracing::debug!(%error, leader = leader.address, "cannot reach the gateway that leads");
                 }
@@ -107,18 +125,19 @@ impl Forwarder {
                 ),
             }
             if deadline < Instant::now() {
-                return None;
+                return Err(Unreached::NobodyLeads);
             }
-            // It has just begun, or ended.
+            // It has just begun, or ended, or has many who log in.
             tokio::select! {
-                () = sleep(RETRY) => (),
+                () = sleep(pause) => pause = (pause * 2).min(RETRY_MAX),
                 _ = known.changed() => (),
             }
         }
     }
 
-    /// Both prove that they are of the same cluster, and that the one is whom node 1 has named.
-    async fn introduce(&self, leader: &Leader, peer: SocketAddr) -> io::Result<TcpStream> {
+    /// Both prove that they are of the same cluster, and that the one is whom node 1 has named. `None`: it has too many
+    /// clients from there.
+    async fn introduce(&self, leader: &Leader, peer: SocketAddr) -> io::Result<Option<TcpStream>> {
         let mut stream = TcpStream::connect(&leader.address).await?;
         stream.set_nodelay(true)?;
         keep_alive(&stream, self.gate.keepalive());
@@ -140,7 +159,8 @@ impl Forwarder {
         put_forwarded(&mut out, &proof, &address);
         stream.write_all(&out).await?;
         match stream.read_u8().await? {
-            WELCOME => Ok(stream),
+            WELCOME => Ok(Some(stream)),
+            TOO_MANY => Ok(None),
             _ => Err(ErrorKind::ConnectionRefused.into()),
         }
     }
@@ -153,14 +173,33 @@ async fn is_gone(client: &TcpStream) {
     }
 }
 
-/// Tells a client that nobody leads. Whether it learns why does not matter.
-async fn refuse(mut client: TcpStream) {
-    tracing::warn!("a client is turned away: no gateway that leads can be reached");
-    let mut refusal = BytesMut::new();
-    ErrorFields::fatal("57P03", "the cluster has no gateway that leads at the moment")
-        .with(b'H', "Connect again: another one takes the lead in a few seconds, where node 1 can be reached.")
-        .put(&mut refusal, b'E');
-    let _ = timeout(REACH_PATIENCE, client.write_all(&refusal)).await;
+/// Why a client does not come to the gateway that leads.
+#[derive(Clone, Copy, Debug)]
+enum Unreached {
+    /// There is none that can be reached.
+    NobodyLeads,
+    /// It has too many from where this one comes.
+    TooMany,
+}
+
+impl Unreached {
+    /// Tells the client. Whether it learns why does not matter.
+    async fn tell(self, mut client: TcpStream) {
+        let error = match self {
+            Self::NobodyLeads => {
+                tracing::warn!("a client is turned away: no gateway that leads can be reached");
+                let message = "the cluster has no gateway that leads at the moment";
+                ErrorFields::fatal("57P03", message).with(
+                    b'H',
+                    "Connect again: another one takes the lead in a few seconds, where node 1 can be reached.",
+                )
+            }
+            Self::TooMany => too_many_handshakes(),
+        };
+        let mut refusal = BytesMut::new();
+        error.put(&mut refusal, b'E');
+        let _ = timeout(REACH_PATIENCE, client.write_all(&refusal)).await;
+    }
 }
 
 /// The leading gateway's side: another one has a client for it. When this returns, what is read next is the client's,
@@ -187,6 +226,7 @@ pub(super) async fn receive(
     let peer = address.parse().ok().filter(|_| is_proven && !client.has_read_on());
     let peer: SocketAddr = peer.ok_or(WireError::Malformed)?;
     if !client.comes_from(peer) {
+        client.answer_at_once(&[TOO_MANY]).await?;
         return Err(ClientError::SentAway);
     }
     client.answer_at_once(&[WELCOME]).await

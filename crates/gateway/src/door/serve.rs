@@ -22,11 +22,10 @@ use tutti_cluster::recovery::LOCK_PATIENCE;
 use tutti_cluster::start::start;
 use tutti_cluster::{Boxed, audit};
 use tutti_configuration::Config;
-use tutti_wire::error_fields::ErrorFields;
 
 use super::forward::Forwarder;
 use super::login::welcome;
-use crate::client::gate::Gate;
+use crate::client::gate::{Gate, too_many_handshakes};
 use crate::monitor::{deadlock, lost_clients};
 use crate::registry::Registry;
 use crate::registry::activity::Activities;
@@ -169,8 +168,11 @@ async fn follow(
             () = &mut *shutdown => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) if forwarder.gate.clients_max() <= clients.len() => turn_away(stream),
-                Ok((stream, peer)) => {
-                    clients.spawn(forwarder.clone().pass_on(stream, peer));
+                Ok((stream, peer)) => match forwarder.gate.knock(peer.ip()) {
+                    Some(knocking) => {
+                        clients.spawn(forwarder.clone().pass_on(stream, peer, knocking));
+                    }
+                    None => turn_away(stream),
                 }
                 Err(error) => pause_accepting(&error).await,
             },
@@ -333,8 +335,7 @@ async fn reload_certificates(gate: Arc<Gate>) {
 /// Turns a client away while too many are logging in. Whether it learns why does not matter.
 fn turn_away(stream: TcpStream) {
     let mut refusal = BytesMut::new();
-    ErrorFields::fatal("53300", "too many connections that have not logged in yet")
-        .put(&mut refusal, b'E');
+    too_many_handshakes().put(&mut refusal, b'E');
     // The runtime does not know yet that the socket is writable; the system does.
     if let Ok(mut stream) = stream.into_std() {
         let _ = stream.write(&refusal);

@@ -23,8 +23,10 @@ const HOME_IS_SILENT: &str = "the cluster's node 1 cannot be asked who may log i
 /// How long other nodes may take to say by which numbers they know a role. They do while commits over several nodes
 /// wait.
 const NUMBERS_PATIENCE: Duration = Duration::from_millis(300);
-/// Until they are asked again where some have not said it.
+/// Until they are asked again where some lack the role.
 const NUMBERS_PAUSE: Duration = Duration::from_secs(60);
+/// The same where some have not answered that do now.
+const RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// Longest name of a role, in bytes (NAMEDATALEN - 1).
 const NAME_LEN_MAX: usize = 63;
@@ -71,25 +73,40 @@ pub(crate) async fn ask(
 /// What is to be known of a role that node 1 has just told of.
 async fn know(registry: &Registry, name: &str, role: &Role) -> Known {
     let before = registry.known_roles.of(name).filter(|known| known.role.oid == role.oid);
+    let mut elsewhere = BTreeMap::new();
     if let Some(known) = before {
-        let is_whole = known.elsewhere.values().all(Option::is_some)
-            && known.elsewhere.len() + 1 >= registry.cluster.catalog().nodes.len();
-        if is_whole || known.at.elapsed() < NUMBERS_PAUSE {
+        let availability = &registry.cluster.availability;
+        let catalog = registry.cluster.catalog();
+        let may_say = |node: &NodeId| {
+            *node != NodeId::HOME
+                && !known.elsewhere.contains_key(node)
+                && availability.is_open(*node)
+        };
+        let pause = match catalog.nodes.iter().any(may_say) {
+            true => Some(RETRY_PAUSE),
+            false => known.elsewhere.values().any(Option::is_none).then_some(NUMBERS_PAUSE),
+        };
+        if pause.is_none_or(|pause| known.at.elapsed() < pause) {
             return Known { role: role.clone(), ..known };
         }
+        elsewhere = known.elsewhere;
     }
-    let numbers = timeout(NUMBERS_PATIENCE, numbers(registry, name, role.oid)).await;
-    let elsewhere = numbers.ok().and_then(Result::ok).unwrap_or_default();
+    match timeout(NUMBERS_PATIENCE, numbers(registry, name, role.oid)).await {
+        Ok(Ok(Some(numbers))) => elsewhere.extend(numbers),
+        // It is another's name by now.
+        Ok(Ok(None)) => elsewhere.clear(),
+        Ok(Err(_)) | Err(_) => (),
+    }
     Known { role: role.clone(), elsewhere, at: Instant::now() }
 }
 
 /// The role's numbers on the other nodes that are open, as of a moment at which no change of roles is becoming visible.
-/// Empty if it is another's name by now.
+/// `None` if it is another's name by now.
 async fn numbers(
     registry: &Registry,
     name: &str,
     at_home: u32,
-) -> Result<BTreeMap<NodeId, Option<u32>>, NodeError> {
+) -> Result<Option<BTreeMap<NodeId, Option<u32>>>, NodeError> {
     let cluster = &registry.cluster;
     let is_prompt =
         |node: &NodeId| cluster.availability.is_open(*node) && !cluster.availability.is_late(*node);
@@ -101,13 +118,18 @@ async fn numbers(
     let _visit = cluster.enter_snapshot_room(&nodes).await?;
     let mut numbers = BTreeMap::new();
     for node in nodes {
-        let mut connection = cluster.connections.checkout(node).await?;
-        let rows = connection.rows(&sql).await?;
-        cluster.connections.release(connection);
+        let asked = async {
+            let mut connection = cluster.connections.checkout(node).await?;
+            let rows = connection.rows(&sql).await?;
+            cluster.connections.release(connection);
+            Ok::<_, NodeError>(rows)
+        };
+        // What others say is as good without it.
+        let Ok(rows) = asked.await else { continue };
         numbers.insert(node, rows.text(0, 0).and_then(|oid| oid.parse().ok()));
     }
     let is_its = numbers.remove(&NodeId::HOME) == Some(Some(at_home));
-    Ok(if is_its { numbers } else { BTreeMap::new() })
+    Ok(is_its.then_some(numbers))
 }
 
 async fn ask_node(
