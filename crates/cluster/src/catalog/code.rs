@@ -93,7 +93,7 @@ const OPERATORS: &str = "SELECT o.oid, n.nspname, o.oprname,
 FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace WHERE o.oid >= 16384;";
 
 /// Types that may have code or parts; of row types of tables, only those
-/// with such columns or with casts.
+/// with such columns or with casts, or that functions are of.
 const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
     concat_ws(' ', nullif(t.typbasetype, 0), r.rngsubtype, m.rngtypid,
         (SELECT string_agg(a.atttypid::text, ' ') FROM pg_attribute a
@@ -111,6 +111,8 @@ WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
     OR (t.typtype = 'b' AND t.typcategory <> 'A') OR (t.typtype = 'c' AND (c.relkind = 'c'
         OR t.typrelid IN (SELECT a.attrelid FROM pg_attribute a
             WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
+        OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_type'::regclass
+            AND d.refobjid IN (t.oid, t.typarray) AND d.classid = 'pg_proc'::regclass)
         OR EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget)))));";
 
 /// Casts, and what compares values of a type, as pairs of types and a function. A non-default

@@ -931,7 +931,16 @@ impl<'a> Search<'a> {
         if name.before.as_deref().is_some_and(|before| before.starts_with("pg_temp")) {
             self.opaque(of.unwrap_or("this statement"), "uses temporary objects");
         }
-        for oid in self.functions_meant(name, path) {
+        let functions = self.functions_meant(name, path);
+        // Which of several is meant is for a node to say that has them all.
+        if 1 < functions.len()
+            && let Some(table) = functions.iter().find_map(|oid| self.home_rows_of(*oid))
+        {
+            let does =
+                format!("may call {}, one of which is of rows of {table}, on node 1", name.name);
+            self.opaque_at_home(of.unwrap_or("this statement"), &does);
+        }
+        for oid in functions {
             self.push(Item::Function(oid), path);
         }
         for oid in self.types_meant(name, path) {
@@ -942,6 +951,16 @@ impl<'a> Search<'a> {
             let class = code.built_in.of_name(&name.name);
             self.built_in(&name.name, class, of);
         }
+    }
+
+    /// The home table of whose rows' type an argument or the result of the function is.
+    fn home_rows_of(&self, function: u32) -> Option<String> {
+        self.code.functions.get(&function)?.types.iter().find_map(|oid| {
+            let of = self.code.types.get(self.code.elements.get(oid).unwrap_or(oid))?;
+            of.row_of?;
+            let relation = self.catalog.relations.get(&of.schema)?.get(&of.name)?;
+            (relation.placement == Placement::Home).then(|| relation.sql_name())
+        })
     }
 
     fn functions_meant(&self, name: &Name, path: Path) -> Vec<u32> {

@@ -107,7 +107,7 @@ impl<'a> Analyser<'a> {
 
     /// Clients know tables and types by the OIDs of node 1.
     fn show_oids_of_home(&mut self, shows: bool) {
-        if shows && !self.analysis.items.is_empty() {
+        if shows {
             self.analysis.functions.home.get_or_insert_with(|| "regclass".to_owned());
         }
     }

@@ -60,6 +60,7 @@ mod residue;
 mod row_conditions;
 mod row_locks;
 mod row_security;
+mod row_types;
 mod samples;
 mod scatter;
 mod semi_joins;

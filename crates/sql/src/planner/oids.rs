@@ -45,6 +45,19 @@ pub(super) fn shown(value: &Node) -> bool {
     found
 }
 
+/// Whether the statement computes with OIDs anywhere, conditions included.
+pub(super) fn computes(tree: &NodeEnum) -> bool {
+    let mut found = match tree {
+        NodeEnum::TypeCast(cast) => is_reg_type(cast),
+        NodeEnum::FuncCall(call) => name_of(call).1.starts_with("to_reg"),
+        _ => false,
+    };
+    walk::read::children(tree, &mut |child| {
+        found = found || child.node.as_ref().is_some_and(computes);
+    });
+    found
+}
+
 fn is_reg_type(cast: &TypeCast) -> bool {
     let name = cast.type_name.as_ref().and_then(|name| string(name.names.last()?));
     name.is_some_and(|name| name.starts_with("reg") && name != "regexp")

@@ -16,7 +16,8 @@ use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
 use super::{
-    brought, gather, in_tables, local_locks, partial, scatter, system_columns, time_gaps, views,
+    brought, gather, in_tables, local_locks, oids, partial, row_types, scatter, system_columns,
+    time_gaps, views,
 };
 use crate::plan::{Access, DataPlan, Gather, InTables, NodeChoice, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
@@ -119,6 +120,11 @@ fn decide(
             let leaves_nothing = access == Access::Read
                 && analysis.functions.volatile.is_none()
                 && analysis.functions.may_write.is_none();
+            // Nor do others have the OIDs that it has, or all types.
+            let leaves_nothing = leaves_nothing && {
+                let tree = tree();
+                !oids::computes(&tree) && row_types::named(&tree, context).is_none()
+            };
             let node = if leaves_nothing { NodeChoice::Speaker } else { NodeChoice::Home };
             return one(node, access, "it reads no table of the cluster".to_owned());
         }

@@ -1,0 +1,64 @@
+--! only where tables are at home
+--! distribution by_key: things HASH (k); placed HASH (id)
+--! changes data
+-- Where tables are at home unless they say otherwise: what blocks define is on all nodes, or refused; and what node 1 alone
+-- has is not taken for something else of its name.
+
+CREATE TABLE things (k int PRIMARY KEY, v int, note text);
+INSERT INTO things SELECT n, n % 3 FROM generate_series(1, 60) n;
+-- Blocks may not change what other nodes have.
+CREATE DOMAIN positive AS int;
+CREATE TYPE pair AS (a int, b int);
+CREATE COLLATION ordered (LOCALE = 'C');
+CREATE SCHEMA aside;
+CREATE FUNCTION alike(int, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$ SELECT $1 % 10 = $2 % 10 $$;
+CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = alike);
+-- refused in by_key: it would be so on node 1 alone
+DO $$ BEGIN ALTER DOMAIN positive ADD CONSTRAINT c CHECK (value > 0) NOT VALID; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN ALTER OPERATOR === (int, int) SET SCHEMA aside; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN ALTER TYPE pair ADD ATTRIBUTE c int; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN ALTER TYPE pair RENAME ATTRIBUTE a TO z; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN ALTER COLLATION ordered RENAME TO other; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN CREATE TYPE shell; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN CREATE OPERATOR FAMILY kin USING btree; END $$;
+-- refused in by_key: the same
+DO $$ BEGIN CREATE TEXT SEARCH CONFIGURATION cfg (COPY = pg_catalog.english); END $$;
+-- What they make is made on all.
+DO $$ BEGIN
+    CREATE DOMAIN small AS int CHECK (value < 100);
+    CREATE TYPE triple AS (a int, b int, c int);
+    CREATE FUNCTION unlike(int, int) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT $1 % 10 <> $2 % 10';
+    CREATE OPERATOR !=== (LEFTARG = int, RIGHTARG = int, FUNCTION = unlike, NEGATOR = ===);
+END $$;
+SELECT count(*) FROM things WHERE k !=== 7;
+SELECT count(*) FROM things WHERE k === 7 AND k::small > 0;
+BEGIN;
+CREATE DOMAIN large AS int;
+-- refused in by_key: it has been made on all already
+DO $$ BEGIN ALTER DOMAIN large ADD CONSTRAINT c CHECK (value > 1000); END $$;
+ROLLBACK;
+-- Types of rows that node 1 alone has are not taken for others of their name.
+CREATE SCHEMA app;
+CREATE TABLE app.placed (id int PRIMARY KEY, secret text);
+CREATE TABLE placed (id int PRIMARY KEY, v int);
+CREATE FUNCTION what(public.placed) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'public'::text $$;
+CREATE FUNCTION what(app.placed) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT 'app'::text $$;
+SET search_path = app, public;
+SELECT jsonb_populate_record(NULL::placed, '{"id": 1, "secret": "x", "v": 5}') FROM things WHERE k = 5;
+SELECT jsonb_populate_record(NULL::placed, '{"id": 1, "secret": "x", "v": 5}') FROM things WHERE k < 3;
+SELECT what(NULL::placed) FROM things WHERE k = 5;
+SELECT k FROM things WHERE k = 5 AND what(NULL::placed) = 'app';
+SELECT what(NULL) FROM things WHERE k = 5;
+SELECT what(NULL::placed), 'things'::regclass::text;
+-- refused in by_key: which of the functions is meant is node 1's to say
+UPDATE things SET note = what(NULL::app.placed) WHERE k = 5 RETURNING note;
+-- refused in by_key: the same
+INSERT INTO things VALUES (905, 1, what(NULL::placed)), (906, 1, what(NULL::placed)), (907, 1, what(NULL::placed)) RETURNING note;
+RESET search_path;
+SELECT what(NULL::public.placed) FROM things WHERE k = 5;
