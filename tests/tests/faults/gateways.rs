@@ -334,6 +334,40 @@ fn introduced(port: u16, seals: &Seals, identity: u64, address: &str) -> Result<
     Ok(first[0])
 }
 
+/// A transaction that is open when the one that leads is asked to end keeps nobody else waiting, and can be committed.
+#[test]
+fn whoever_ends_serves_until_it_is_over() -> Result<()> {
+    let (servers, mut gateways) = fleet(3)?;
+    let mut leader = take_leader(&servers, &mut gateways)?;
+    let mut open = Client::connect(&leader.endpoint())?;
+    open.query("BEGIN; UPDATE t SET v = v - 1 WHERE id = 1")?;
+    let mut idle = Client::connect(&gateways[0].endpoint())?;
+    ensure!(idle.value(SUM)? == "1000");
+    leader.terminate()?;
+    until("idle sessions end", || Ok(idle.value(SUM).is_err()))?;
+    let refused = Client::connect(&leader.endpoint()).err().context("it lets clients in")?;
+    ensure!(format!("{refused:#}").contains("57P03"), "{refused:#}");
+    let mut through = Client::connect(&gateways[0].endpoint())?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) {
+        for gateway in &gateways {
+            ensure!(ask(&gateway.endpoint(), SUM)? == "1000");
+        }
+        through.query("BEGIN; UPDATE t SET v = v + 1 WHERE id = 20")?;
+        through.query("UPDATE t SET v = v - 1 WHERE id = 3; COMMIT")?;
+    }
+    ensure!(!leader.has_ended()?, "it does not wait for the transaction");
+    open.query("UPDATE t SET v = v + 1 WHERE id = 2; COMMIT")?;
+    until("it ends", || leader.has_ended())?;
+    until(
+        "another leads",
+        || Ok(ask(&gateways[1].endpoint(), SUM).is_ok_and(|sum| sum == "1000")),
+    )?;
+    let moved = "SELECT v FROM t WHERE id = 20";
+    ensure!(ask(&gateways[0].endpoint(), moved)?.parse::<i64>()? > 50);
+    Ok(())
+}
+
 /// Connections that say nothing, or half of what they should, take no room from others, through whichever gateway.
 #[test]
 fn who_floods_one_that_follows_is_counted_there() -> Result<()> {

@@ -53,6 +53,7 @@ fn sessions_of_other_nodes_begin_and_go_on() -> Result<()> {
          CREATE TABLE r (id int PRIMARY KEY, v int) DISTRIBUTE BY REPLICATED;
          INSERT INTO r VALUES (1, 7); GRANT ALL ON t, r TO ann",
     )?;
+    old.query("CREATE TABLE alone (a int) DISTRIBUTE BY HOME; GRANT ALL ON alone TO ann")?;
     ensure!(Client::connect_as(&at, "ann")?.value("SELECT v FROM r")? == "7");
     let (two, three) = (ids(&servers, 1)?[0].clone(), ids(&servers, 2)?[0].clone());
     let one = ids(&servers, 0)?[0].clone();
@@ -87,9 +88,17 @@ fn sessions_of_other_nodes_begin_and_go_on() -> Result<()> {
     // Not seen before, so nothing is known of it.
     let unknown = Client::connect_as(&at, "bob").err().context("bob was let in")?;
     ensure!(format!("{unknown:#}").contains("node 1 cannot be asked"), "{unknown:#}");
-    // What needs node 1 says so.
-    let state = refused(&mut new, &format!("SELECT v FROM t WHERE id = {one}"))?;
-    ensure!(state == "57P03", "{state}");
+    // What needs node 1 says so: its rows, its numbers of things, and types that others lack.
+    for sql in [
+        &format!("SELECT v FROM t WHERE id = {one}"),
+        "SELECT 't'::regclass::oid",
+        "SELECT 1 WHERE 't'::regclass::int = 1",
+        "SELECT 'alone'::regclass",
+        "SELECT NULL::alone",
+    ] {
+        let state = refused(&mut new, sql)?;
+        ensure!(state == "57P03", "{state}: {sql}");
+    }
     servers.server_mut(0).start()?;
     until("node 1 is taken back", || Ok(new.value("SELECT count(*) FROM t").is_ok()))?;
     // The session is the same there.

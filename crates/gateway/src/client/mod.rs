@@ -84,6 +84,7 @@ pub struct Client {
     /// Its slots while it logs in and afterwards.
     knocking: Option<HandshakeSlot>,
     place: Option<ClientSlot>,
+    was_passed_on: bool,
     /// Hash of our certificate, on TLS.
     end_point: Option<Vec<u8>>,
 }
@@ -146,6 +147,7 @@ impl Client {
             gate,
             knocking: Some(knocking),
             place: None,
+            was_passed_on: false,
             end_point: None,
         }
     }
@@ -160,7 +162,13 @@ impl Client {
         let knocking = self.gate.knock(peer.ip());
         let may_come = knocking.is_some();
         (self.peer, self.knocking) = (peer, knocking);
+        self.was_passed_on = true;
         may_come
+    }
+
+    /// Whether it has come through another gateway.
+    pub(crate) fn was_passed_on(&self) -> bool {
+        self.was_passed_on
     }
 
     /// What it has to pass.

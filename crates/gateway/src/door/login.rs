@@ -56,6 +56,18 @@ async fn open(
             }
             Ok(None)
         }
+        // Others take the lead when those that it has are gone, and until then bring theirs.
+        Ok(Ok(Some(Startup::Session { .. })))
+            if registry.is_stopping() && !client.was_passed_on() =>
+        {
+            let error = ErrorFields::fatal("57P03", "the gateway is shutting down").with(
+                b'H',
+                "Connect to another gateway of the cluster, or again when this one is back.",
+            );
+            client.put_error(&error);
+            client.flush().await?;
+            Ok(None)
+        }
         Ok(Ok(Some(Startup::Session { version, parameters }))) => {
             Ok(log_in(registry, client, version, parameters).await?.map(Box::new))
         }

@@ -36,6 +36,9 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// How long one that takes the place of another waits for its lock: a third may have been faster.
 const TURN_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long transactions may take that others have brought to a gateway that was ending already.
+const BROUGHT_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Pause of one that could not take the lead, before it tries again.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -237,6 +240,15 @@ async fn lead(
     let pool = registry.clone();
     background.spawn(async move { pool.pool.tend().await });
     let mut sessions = JoinSet::new();
+    let welcome_to = |sessions: &mut JoinSet<()>, stream, peer: SocketAddr| {
+        let (registry, gate) = (registry.clone(), gate.clone());
+        let Some(knocking) = gate.knock(peer.ip()) else { return turn_away(stream) };
+        sessions.spawn(async move {
+            if let Err(error) = welcome(registry, gate, stream, peer, knocking).await {
+                tracing::debug!(%peer, %error, "session ended");
+            }
+        });
+    };
     let keeping_house = Housekeeper::new(cluster, lock).run();
     tokio::pin!(keeping_house);
     let ended = loop {
@@ -244,18 +256,7 @@ async fn lead(
             () = &mut *shutdown => break Ok(()),
             error = &mut keeping_house => break Err(error),
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let (registry, gate) = (registry.clone(), gate.clone());
-                    let Some(knocking) = gate.knock(peer.ip()) else {
-                        turn_away(stream);
-                        continue;
-                    };
-                    sessions.spawn(async move {
-                        if let Err(error) = welcome(registry, gate, stream, peer, knocking).await {
-                            tracing::debug!(%peer, %error, "session ended");
-                        }
-                    });
-                }
+                Ok((stream, peer)) => welcome_to(&mut sessions, stream, peer),
                 Err(error) => pause_accepting(&error).await,
             },
             Some(_) = passed_on.clients.join_next() => (),
@@ -268,13 +269,42 @@ async fn lead(
     };
     match ended {
         Ok(()) => {
-            // No more clients are let in.
-            drop(listener);
+            let mut brought = JoinSet::new();
+            let ending = async {
+                // While transactions end that there are, others bring theirs: nobody else can lead yet.
+                registry.hand_over();
+                let patience = Duration::from_secs(registry.cluster.config.drain_timeout_s);
+                let deadline = tokio::time::sleep(patience);
+                tokio::pin!(deadline);
+                loop {
+                    tokio::select! {
+                        () = &mut deadline => break,
+                        accepted = listener.accept() => match accepted {
+                            Ok((stream, peer)) => welcome_to(&mut brought, stream, peer),
+                            Err(error) => pause_accepting(&error).await,
+                        },
+                        Some(_) = brought.join_next() => (),
+                        ended = sessions.join_next() => if ended.is_none() { break },
+                    }
+                }
+                if !sessions.is_empty() {
+                    tracing::warn!(
+                        sessions = sessions.len(),
+                        "transactions did not end within drain_timeout_s; they are rolled back"
+                    );
+                }
+                // No more clients are let in.
+                drop(listener);
+                registry.drain();
+                let emptied = async { while brought.join_next().await.is_some() {} };
+                _ = tokio::time::timeout(BROUGHT_PATIENCE, emptied).await;
+            };
             let drained = tokio::select! {
-                () = drain(&registry, &mut sessions) => Ok(()),
+                () = ending => Ok(()),
                 error = &mut keeping_house => Err(error),
             };
             sessions.shutdown().await;
+            brought.shutdown().await;
             Led::UntilTheEnd(drained)
         }
         Err(error) => {
@@ -302,19 +332,6 @@ fn own_address(listener: &TcpListener) -> Option<String> {
 /// Whether another gateway has the cluster.
 fn is_replaced(error: &GatewayError) -> bool {
     matches!(error, GatewayError::GatewayRunning { .. } | GatewayError::Replaced { .. })
-}
-
-/// Lets transactions in progress finish and then ends their sessions; ends the others immediately.
-async fn drain(registry: &Registry, sessions: &mut JoinSet<()>) {
-    let patience = Duration::from_secs(registry.cluster.config.drain_timeout_s);
-    registry.drain();
-    let emptied = async { while sessions.join_next().await.is_some() {} };
-    if tokio::time::timeout(patience, emptied).await.is_err() {
-        tracing::warn!(
-            sessions = sessions.len(),
-            "transactions did not end within drain_timeout_s; they are rolled back"
-        );
-    }
 }
 
 /// Reloads the certificates at SIGHUP, as PostgreSQL does.

@@ -15,7 +15,7 @@ pub mod role;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tutti_cluster::Cluster;
@@ -83,7 +83,8 @@ pub struct Registry {
     pub preparing: Arc<()>,
     rows_dealt: AtomicU64,
     sessions: AtomicU64,
-    draining: AtomicBool,
+    /// Sessions with smaller numbers end as soon as they are outside a transaction.
+    drained_below: AtomicU64,
 }
 
 impl Registry {
@@ -117,7 +118,7 @@ impl Registry {
             preparing: Arc::default(),
             rows_dealt: AtomicU64::new(0),
             sessions: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
+            drained_below: AtomicU64::new(0),
         }
     }
 
@@ -128,13 +129,24 @@ impl Registry {
 
     /// From now on no transaction begins: sessions end as soon as they are outside one.
     pub fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+        self.drained_below.store(u64::MAX, Ordering::Release);
         self.activities.wake_all();
     }
 
+    /// The same of the sessions that there are, and of none that other gateways bring.
+    pub fn hand_over(&self) {
+        self.drained_below.store(self.sessions.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.activities.wake_all();
+    }
+
+    /// Whether the session of this number is to end.
+    pub fn drains(&self, session: u64) -> bool {
+        session < self.drained_below.load(Ordering::Acquire)
+    }
+
     /// Whether the gateway is about to stop.
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+    pub fn is_stopping(&self) -> bool {
+        self.drains(0)
     }
 
     /// Numbers a new session.

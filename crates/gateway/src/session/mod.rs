@@ -165,7 +165,9 @@ impl Session {
         if let Some(why) = self.tx.ended_by.take() {
             return self.send_away(&why).await;
         }
-        if (is_outside && self.tx.registry.is_draining()) || self.tx.activity.is_terminated() {
+        if (is_outside && self.tx.registry.drains(self.tx.number))
+            || self.tx.activity.is_terminated()
+        {
             return self.send_away(&self.tx.activity.farewell()).await;
         }
         if self.client.has_frame() {
@@ -196,7 +198,7 @@ impl Session {
                     if let Some(why) = self.tx.ended_by.take() {
                         return self.send_away(&why).await;
                     }
-                    if (is_outside && self.tx.registry.is_draining())
+                    if (is_outside && self.tx.registry.drains(self.tx.number))
                         || self.tx.activity.is_terminated()
                     {
                         return self.send_away(&self.tx.activity.farewell()).await;
