@@ -6,3 +6,8 @@
 pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
+
+/// How often to try for a meeting that is rare: a quarter of `whole`, or all of it where `TUTTI_LONG` is set.
+pub fn turns(whole: u32) -> u32 {
+    if std::env::var_os("TUTTI_LONG").is_some() { whole } else { whole.div_ceil(4) }
+}

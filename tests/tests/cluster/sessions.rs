@@ -15,6 +15,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tutti_gateway::{Config, PoolConfig};
 use tutti_tests::client::{Client, Endpoint, Flight, Request, text_arguments};
+use tutti_tests::environment::turns;
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::servers;
 use tutti_wire::error_fields::ErrorFields;
@@ -653,7 +654,7 @@ fn cancel_all_the_time(node: &Endpoint, stop: &AtomicBool) -> Result<u64> {
 /// the statement run, and commit, by itself. It is met once in some ten thousand.
 #[test]
 fn nothing_runs_outside_of_its_transaction() -> Result<()> {
-    const TURNS: u32 = 8_000;
+    let turns = turns(8_000);
     let cluster = start(2, PoolConfig { size: 1, ..PoolConfig::default() })?;
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); TABLE t")?;
@@ -673,7 +674,7 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
             };
             client.simple("ROLLBACK", b"").map(drop)
         };
-        let done = (0..TURNS).try_for_each(&mut roll_back);
+        let done = (0..turns).try_for_each(&mut roll_back);
         stop.store(true, Ordering::Relaxed);
         done?;
         for cancelling in cancelling {
@@ -682,7 +683,7 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
         Ok(())
     })?;
     let left = client.value("SELECT count(*) FROM t")?;
-    ensure!(left == "0", "{left} of {TURNS} rows were inserted and stayed");
+    ensure!(left == "0", "{left} of {turns} rows were inserted and stayed");
     Ok(())
 }
 
@@ -690,7 +691,7 @@ fn nothing_runs_outside_of_its_transaction() -> Result<()> {
 /// of a statement that has been executed.
 #[test]
 fn what_is_told_of_a_setting_has_happened() -> Result<()> {
-    const TURNS: usize = 4_000;
+    let turns = turns(4_000) as usize;
     let cluster = start(2, PoolConfig::default())?;
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id); TABLE t")?;
@@ -699,7 +700,7 @@ fn what_is_told_of_a_setting_has_happened() -> Result<()> {
     let told = thread::scope(|scope| {
         let cancelling: Vec<_> =
             nodes.iter().map(|node| scope.spawn(|| cancel_all_the_time(node, &stop))).collect();
-        let told = (0..TURNS).try_fold([0, 0], |[done, refused], turn| {
+        let told = (0..turns).try_fold([0, 0], |[done, refused], turn| {
             Ok(match set_search_path(&mut client, turn)? {
                 true => [done + 1, refused],
                 false => [done, refused + 1],
@@ -751,7 +752,7 @@ fn a_short_timeout_ends_no_question_of_the_gateways() -> Result<()> {
 #[test]
 fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
     const SESSIONS: usize = 30;
-    const TURNS: usize = 300;
+    let turns = turns(300) as usize;
     let cluster = start(2, PoolConfig::default())?;
     let mut client = Client::connect(&cluster.endpoint())?;
     client.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
@@ -760,7 +761,7 @@ fn a_timeout_between_two_messages_puts_no_answer_out_of_step() -> Result<()> {
     thread::scope(|scope| -> Result<()> {
         let session = |number: usize| -> Result<()> {
             let mut client = Client::connect(&endpoint)?;
-            for turn in 0..TURNS {
+            for turn in 0..turns {
                 let limit_ms = [0, 1, 1, 3][(turn + number) % 4];
                 let told = client.simple(&format!("SET statement_timeout = {limit_ms}"), b"")?;
                 let in_block = turn % 3 == 0;
@@ -811,7 +812,7 @@ fn change_all_the_time(endpoint: &Endpoint, stop: &AtomicBool) -> Result<u64> {
 /// end of its transaction, or a question of the gateway's: also one of a session that waits for a change.
 #[test]
 fn a_cancelled_statement_ends_no_session() -> Result<()> {
-    const TURNS: usize = 1_200;
+    let turns = turns(1_200) as usize;
     const LEAVES: [&str; 4] = [
         "TABLE own",
         // Settings, locks, or anything: only the node knows.
@@ -833,7 +834,7 @@ fn a_cancelled_statement_ends_no_session() -> Result<()> {
         let cancelling: Vec<_> =
             nodes.iter().map(|node| scope.spawn(|| cancel_all_the_time(node, &stop))).collect();
         let changing = scope.spawn(|| change_all_the_time(&cluster.endpoint(), &stop));
-        let ran = (0..TURNS).try_for_each(|turn| {
+        let ran = (0..turns).try_for_each(|turn| {
             let leaves = LEAVES[turn % LEAVES.len()];
             let client = &mut clients[turn % LEAVES.len()];
             let is_extended = turn / LEAVES.len() % 2 == 1;
@@ -883,7 +884,7 @@ fn cancel_now_and_then(node: &Endpoint, name: &str, stop: &AtomicBool) -> Result
 /// has on all: statements that compute values first, and savepoints of one name.
 #[test]
 fn what_was_cancelled_has_not_happened_anywhere() -> Result<()> {
-    const TURNS: i32 = 1_500;
+    let turns = i32::try_from(turns(1_500))?;
     let cluster = start(2, PoolConfig::default())?;
     let mut admin = Client::connect(&cluster.endpoint())?;
     for sql in [
@@ -945,7 +946,7 @@ fn what_was_cancelled_has_not_happened_anywhere() -> Result<()> {
             while !told("ROLLBACK".to_owned())? {}
             Ok(())
         };
-        let ran = (0..TURNS).try_for_each(&mut turn);
+        let ran = (0..turns).try_for_each(&mut turn);
         stop.store(true, Ordering::Relaxed);
         for cancelling in cancelling {
             cancelling.join().expect("no panic")?;
@@ -964,7 +965,7 @@ fn what_was_cancelled_has_not_happened_anywhere() -> Result<()> {
     }
     let rows = admin.value("SELECT count(DISTINCT turn) FROM t")?;
     ensure!(rows == blocks.len().to_string(), "{rows} turns, and {} were told", blocks.len());
-    ensure!(!blocks.is_empty() && drawn.len() < usize::try_from(TURNS)?);
+    ensure!(!blocks.is_empty() && drawn.len() < usize::try_from(turns)?);
     Ok(())
 }
 

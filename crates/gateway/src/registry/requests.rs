@@ -32,14 +32,10 @@ pub enum Busy {
 }
 
 impl RequestsAtWork {
-    /// The instance begins in this session. Returns also the sessions that execute earlier ones, which must end.
+    /// The instance begins in this session. Those that execute earlier ones must end ([`Self::earlier`]).
     ///
     /// Errors: it must not begin.
-    pub fn begin(
-        self: &Arc<Self>,
-        instance: Instance,
-        session: i32,
-    ) -> Result<(AtWork, Vec<i32>), Busy> {
+    pub fn begin(self: &Arc<Self>, instance: Instance, session: i32) -> Result<AtWork, Busy> {
         let mut families = self.families();
         let at_work =
             families.entry((instance.owner.clone(), instance.family.clone())).or_default();
@@ -48,9 +44,8 @@ impl RequestsAtWork {
             Some((latest, _)) if instance.number < *latest => return Err(Busy::Later(*latest)),
             _ => (),
         }
-        let earlier = at_work.values().copied().collect();
         at_work.insert(instance.number, session);
-        Ok((AtWork { all: self.clone(), instance }, earlier))
+        Ok(AtWork { all: self.clone(), instance })
     }
 
     /// The sessions that execute earlier instances of its family.
@@ -95,19 +90,20 @@ mod tests {
     }
 
     #[test]
-    fn a_later_instance_is_told_of_the_earlier_ones() {
+    fn earlier_instances_are_those_of_the_family_that_are_not_over() {
         let all = Arc::new(RequestsAtWork::default());
-        let (one, none) = all.begin(instance("a", 1), 11).expect("it is the first");
-        assert!(none.is_empty());
+        let earlier = |at_work: &AtWork| all.earlier(at_work.instance());
+        let one = all.begin(instance("a", 1), 11).expect("it is the first");
+        assert!(earlier(&one).is_empty());
         assert_eq!(all.begin(instance("a", 1), 12).expect_err("it is at work"), Busy::Itself);
-        let (_two, earlier) = all.begin(instance("a", 2), 12).expect("it is later");
-        assert_eq!(earlier, [11]);
+        let two = all.begin(instance("a", 2), 12).expect("it is later");
+        assert_eq!(earlier(&two), [11]);
         assert_eq!(all.begin(instance("a", 1), 13).expect_err("too late"), Busy::Later(2));
-        let (_other, none) = all.begin(instance("b", 1), 14).expect("of another family");
-        assert!(none.is_empty());
+        let other = all.begin(instance("b", 1), 14).expect("of another family");
+        assert!(earlier(&other).is_empty());
         drop(one);
-        let (_three, earlier) = all.begin(instance("a", 3), 15).expect("it is later");
-        assert_eq!(earlier, [12], "the first is over");
+        let three = all.begin(instance("a", 3), 15).expect("it is later");
+        assert_eq!(earlier(&three), [12], "the first is over");
     }
 
     #[test]
@@ -116,7 +112,7 @@ mod tests {
         let begun = all.begin(instance("a", 5), 1).expect("it is the first");
         drop(begun);
         assert!(all.families().is_empty());
-        let (_, earlier) = all.begin(instance("a", 5), 2).expect("nobody is at work");
-        assert!(earlier.is_empty());
+        let again = all.begin(instance("a", 5), 2).expect("nobody is at work");
+        assert!(all.earlier(again.instance()).is_empty());
     }
 }

@@ -148,7 +148,7 @@ impl Session {
                     break kept;
                 }
                 // An earlier one is in its commit on the keeper, and waits there, for others or for its own code.
-                self.end_earlier(self.tx.registry.requests.earlier(&instance));
+                self.end_earlier(&instance);
                 if give_up < Instant::now() {
                     let family = &instance.family;
                     let message =
@@ -170,7 +170,7 @@ impl Session {
         }
         let (family, number) = (instance.family.clone(), instance.number);
         let begun = self.tx.registry.requests.begin(instance, self.tx.process_id);
-        let (at_work, earlier) = begun.map_err(|busy| match busy {
+        let at_work = begun.map_err(|busy| match busy {
             Busy::Later(latest) => too_late(&family, latest),
             Busy::Itself => {
                 let message = format!(
@@ -181,18 +181,21 @@ impl Session {
             }
         })?;
         // They cannot commit any more, and their locks would only be in the way.
-        self.end_earlier(earlier);
+        self.end_earlier(at_work.instance());
         self.open_block();
         self.tx.transaction.request = Some(OpenRequest::new(at_work));
         Ok(told("begun", number, None))
     }
 
-    /// Ends these sessions. It is not awaited: a node that hangs keeps nobody waiting.
-    fn end_earlier(&self, sessions: Vec<i32>) {
-        for session in sessions {
-            let registry = self.tx.registry.clone();
+    /// Ends the sessions that execute earlier instances. It is not awaited: a node that hangs keeps nobody waiting.
+    fn end_earlier(&self, instance: &Instance) {
+        for session in self.tx.registry.requests.earlier(instance) {
+            let (registry, instance) = (self.tx.registry.clone(), instance.clone());
             tokio::spawn(async move {
-                registry.end_session(session, SUPERSEDED_MESSAGE, FORCE_PATIENCE).await
+                // One that has been told meanwhile, and does something else now, is left alone.
+                if registry.requests.earlier(&instance).contains(&session) {
+                    registry.end_session(session, SUPERSEDED_MESSAGE, FORCE_PATIENCE).await;
+                }
             });
         }
     }
