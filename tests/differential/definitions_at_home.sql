@@ -1,5 +1,5 @@
 --! only where tables are at home
---! distribution by_key: things HASH (k); placed HASH (id)
+--! distribution by_key: things HASH (k); placed HASH (id); names REPLICATED
 --! changes data
 -- Where tables are at home unless they say otherwise: what blocks define is on all nodes, or refused; and what node 1 alone
 -- has is not taken for something else of its name.
@@ -60,5 +60,32 @@ SELECT what(NULL::placed), 'things'::regclass::text;
 UPDATE things SET note = what(NULL::app.placed) WHERE k = 5 RETURNING note;
 -- refused in by_key: the same
 INSERT INTO things VALUES (905, 1, what(NULL::placed)), (906, 1, what(NULL::placed)), (907, 1, what(NULL::placed)) RETURNING note;
+SELECT k, ROW(k, note)::placed FROM things WHERE k < 4 ORDER BY k;
+SELECT k, n FROM things, jsonb_to_record('{"n": {"id": 1, "secret": "x"}}') AS r(n placed) WHERE k < 4 ORDER BY k;
+-- refused in by_key: other nodes would take the other table's type
+CREATE VIEW rows_placed AS SELECT k, ROW(k, note)::placed AS r FROM things;
+-- refused in by_key: the same
+CREATE FUNCTION names_it(placed) RETURNS int LANGUAGE sql AS $$ SELECT 1 $$;
+-- refused in by_key: the same
+CREATE DOMAIN placed_domain AS placed;
+CREATE FUNCTION made_of(int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT (ROW($1, 'x')::placed)::text $$;
+SELECT k, made_of(k) FROM things WHERE k < 4 ORDER BY k;
 RESET search_path;
 SELECT what(NULL::public.placed) FROM things WHERE k = 5;
+CREATE TABLE alone (id int, x text);
+CREATE SCHEMA first;
+CREATE DOMAIN first.made AS public.alone;
+CREATE DOMAIN public.made AS text;
+SET search_path = first, public;
+SELECT k, ('(007,b)'::made)::text FROM things WHERE k < 4 ORDER BY k;
+RESET search_path;
+-- Nor those of temporary ones.
+CREATE TYPE mood AS ENUM ('a', 'b');
+CREATE TYPE pg_temp.mood AS ENUM ('b', 'a');
+SELECT count(*) FROM things WHERE 'a'::mood < 'b'::mood;
+DROP TYPE pg_temp.mood;
+SELECT count(*) FROM things WHERE 'a'::mood < 'b'::mood;
+CREATE TABLE names (id int);
+CREATE TEMPORARY TABLE names (id text);
+SELECT k, (ROW('0' || k)::names).id FROM things WHERE k < 4 ORDER BY k;
+DROP TABLE pg_temp.names;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tutti_configuration::Config;
-use tutti_link::connection::{Credentials, NodeConnection};
+use tutti_link::connection::{Credentials, NodeConnection, settle_on_newest};
 use tutti_link::{Endpoint, Endpoints};
 use tutti_sql::catalog::{MapId, Maps, NodeId, Placement, Relation, RelationKind};
 
@@ -157,6 +157,7 @@ async fn ask(
     let settings = [("application_name", "tutti status"), ("client_encoding", "UTF8")];
     let own = endpoint.config();
     let credentials = Credentials::of_gateway(own);
+    settle_on_newest(endpoint).await;
     let mut connection = NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?;
     let cluster_id = check_identity(&mut connection, config, None).await?;
     let facts = read_facts(&mut connection, &config.cluster).await?;

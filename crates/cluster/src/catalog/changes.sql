@@ -244,7 +244,8 @@ BEGIN
     WHERE n.nspname <> 'tutti' AND (EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
         OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_type'::regclass
-            AND d.refobjid IN (t.oid, t.typarray) AND d.classid = 'pg_proc'::regclass)
+            AND d.refobjid IN (t.oid, t.typarray)
+            AND d.classid = ANY ('{pg_proc,pg_type,pg_class}'::regclass[]::oid[]))
         OR EXISTS (SELECT FROM pg_cast k WHERE k.oid >= 16384 AND t.oid IN (k.castsource, k.casttarget)));
 
     RETURN QUERY SELECT 'oid', n.kind, n.number::text, n.in_schema::text, n.called::text, NULL, NULL, NULL, NULL,

@@ -420,7 +420,7 @@ BEGIN
     END IF;
     RETURN QUERY WITH RECURSIVE type_with_code AS (
         SELECT t.oid, t.typname, t.typarray FROM pg_type t LEFT JOIN pg_class c ON c.oid = t.typrelid
-        WHERE t.typnamespace = own AND (t.typtype IN ('d', 'r', 'm')
+        WHERE t.typnamespace = own AND (t.typtype IN ('d', 'e', 'r', 'm')
             OR (t.typtype = 'c' AND c.relkind = 'c'))
     ), with_code AS (
         SELECT c.oid, c.relname FROM pg_class c WHERE c.relnamespace = own AND (

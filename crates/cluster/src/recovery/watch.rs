@@ -70,6 +70,7 @@ pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
 
 /// Searches the node, opens it, and watches until something is wrong with it.
 async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(), GatewayError> {
+    cluster.endpoints.of(node).unsettle();
     let mut connection =
         open_own(cluster.endpoints.of(node), "tutti watch", Durability::Full).await?;
     let run = connection.ask_run().await?;

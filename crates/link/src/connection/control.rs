@@ -5,10 +5,12 @@
 
 use std::io;
 
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tutti_sql::catalog::quote_literal;
 use tutti_wire::sqlstate;
 
+use super::node_connection::HOST_PATIENCE;
 use super::{Credentials, Endpoint, NodeConnection, NodeError, Run};
 
 /// Settings of the server, the database or the role that must not interfere.
@@ -83,6 +85,51 @@ async fn refuse_stranger(
     }
 }
 
+/// Of several hosts that take writes, the one of the latest timeline is the node: a standby that was promoted, not the
+/// primary whose place it has taken, which may go on for a while. All are asked at once; clients' connections go where
+/// the answer says.
+pub async fn settle_on_newest(endpoint: &Endpoint) {
+    if !endpoint.is_open_question() {
+        return;
+    }
+    // Digits in hexadecimal, always eight.
+    const TIMELINE: &str = "SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
+    let mut asking = JoinSet::new();
+    for (position, address) in endpoint.addresses() {
+        let endpoint = endpoint.clone();
+        asking.spawn(async move {
+            let own = endpoint.config();
+            let credentials = Credentials::of_gateway(own);
+            let asked = async {
+                let opening = NodeConnection::open_at(
+                    &endpoint,
+                    position,
+                    &address,
+                    &own.user,
+                    &credentials,
+                    &SETTINGS,
+                );
+                let mut connection = opening.await?;
+                refuse_stranger(&mut connection, &endpoint).await?;
+                let timeline =
+                    connection.rows(TIMELINE).await?.text(0, 0).unwrap_or_default().to_owned();
+                connection.close();
+                Ok::<_, NodeError>(timeline)
+            };
+            let timeline = timeout(HOST_PATIENCE, asked).await.ok().and_then(Result::ok)?;
+            Some((timeline, position))
+        });
+    }
+    let mut newest = None;
+    while let Some(asked) = asking.join_next().await {
+        newest = newest.max(asked.ok().flatten());
+    }
+    if let Some((_, position)) = newest {
+        endpoint.note_writable(position);
+        endpoint.settle();
+    }
+}
+
 /// Opens a connection of the gateway's own; `name` is what `pg_stat_activity` shows.
 pub async fn open_own(
     endpoint: &Endpoint,
@@ -97,6 +144,7 @@ pub async fn open_own(
     let own = endpoint.config();
     let credentials = Credentials::of_gateway(own);
     let opening = async {
+        settle_on_newest(endpoint).await;
         let mut connection =
             NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?;
         refuse_stranger(&mut connection, endpoint).await?;

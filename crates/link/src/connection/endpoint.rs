@@ -5,7 +5,7 @@
 //! of a connection.
 //! Never: opens a connection ([`super::NodeConnection::open`] does).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use tutti_configuration::{Address, Config, NodeConfig};
@@ -24,6 +24,8 @@ struct Inner {
     database: String,
     /// Position in the list of hosts.
     writable: AtomicUsize,
+    /// All hosts were asked which of them it is.
+    is_settled: AtomicBool,
     connector: Connector,
     open: Arc<OpenConnections>,
     /// The id of the cluster that the server must belong to.
@@ -37,6 +39,7 @@ impl Endpoint {
             config: config.clone(),
             database: database.to_owned(),
             writable: AtomicUsize::new(0),
+            is_settled: AtomicBool::new(false),
             connector: Connector::default(),
             open: Arc::default(),
             cluster_id: OnceLock::new(),
@@ -86,6 +89,22 @@ impl Endpoint {
     /// The host at this position of the configuration takes writes.
     pub fn note_writable(&self, position: usize) {
         self.0.writable.store(position, Ordering::Relaxed);
+    }
+
+    /// Whether several hosts have to be asked which of them the node is.
+    pub(super) fn is_open_question(&self) -> bool {
+        1 < self.0.config.addresses().len() && !self.0.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// They have been asked.
+    pub(super) fn settle(&self) {
+        self.0.is_settled.store(true, Ordering::Relaxed);
+    }
+
+    /// The node is lost, so that another of its hosts may be it: they are asked before the next connection of the
+    /// gateway's own.
+    pub fn unsettle(&self) {
+        self.0.is_settled.store(false, Ordering::Relaxed);
     }
 
     /// The host that comes first takes writes, and is not the node any more: those after it are asked before it.

@@ -36,7 +36,7 @@ const READ_CHUNK_BYTES: usize = 64 * 1024;
 /// Notices are kept up to this many bytes where they cannot be passed on immediately.
 const NOTICES_BYTES_MAX: usize = 4 << 20;
 /// How long one of several hosts may take to accept a login.
-const HOST_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const HOST_PATIENCE: Duration = Duration::from_secs(3);
 
 /// When the transaction began, to the microsecond, whatever the session has set. No two transactions of one
 /// server process begin at the same time.
@@ -134,7 +134,8 @@ impl NodeConnection {
         Err(failure.expect("a node has an address"))
     }
 
-    async fn open_at(
+    /// The same at one of the hosts.
+    pub(super) async fn open_at(
         endpoint: &Endpoint,
         position: usize,
         address: &Address,

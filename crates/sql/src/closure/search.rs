@@ -18,7 +18,8 @@ use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
-    Use, Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted, words_of,
+    TypeCode, Use, Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted,
+    words_of,
 };
 
 /// Whose code is searched.
@@ -896,6 +897,10 @@ impl<'a> Search<'a> {
             self.uses(&of.defaults, path, Some(&name));
         }
         for part in &of.parts {
+            let rows = code.types.get(code.elements.get(part).unwrap_or(part));
+            if let Some(table) = rows.and_then(|rows| self.home_rows(rows)) {
+                self.opaque_at_home(&name, &format!("is made of rows of {table}, on node 1 alone"));
+            }
             self.push(if is_made { Item::Made(*part) } else { Item::Seen(*part) }, path);
         }
     }
@@ -931,6 +936,9 @@ impl<'a> Search<'a> {
         if name.before.as_deref().is_some_and(|before| before.starts_with("pg_temp")) {
             self.opaque(of.unwrap_or("this statement"), "uses temporary objects");
         }
+        if let Some(does) = self.mistakes(name, path) {
+            self.opaque_at_home(of.unwrap_or("this statement"), &does);
+        }
         let functions = self.functions_meant(name, path);
         // Which of several is meant is for a node to say that has them all.
         if 1 < functions.len()
@@ -953,14 +961,36 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// Why a node that lacks what node 1 has would take another type for the one of this name.
+    fn mistakes(&self, name: &Name, path: Path) -> Option<String> {
+        if !name.casts || name.before.is_some() {
+            return None;
+        }
+        if path == SESSION && self.scope.temporary.contains(&name.name) {
+            return Some(format!(
+                "has values of the type of rows of the temporary \"{}\"",
+                name.name
+            ));
+        }
+        let table = mistakable_rows(self.catalog, &self.paths[path], &name.name)?;
+        Some(format!(
+            "has values of the type of rows of {}, which node 1 alone has",
+            table.sql_name()
+        ))
+    }
+
     /// The home table of whose rows' type an argument or the result of the function is.
     fn home_rows_of(&self, function: u32) -> Option<String> {
         self.code.functions.get(&function)?.types.iter().find_map(|oid| {
-            let of = self.code.types.get(self.code.elements.get(oid).unwrap_or(oid))?;
-            of.row_of?;
-            let relation = self.catalog.relations.get(&of.schema)?.get(&of.name)?;
-            (relation.placement == Placement::Home).then(|| relation.sql_name())
+            self.home_rows(self.code.types.get(self.code.elements.get(oid).unwrap_or(oid))?)
         })
+    }
+
+    /// The home table whose rows have this type.
+    fn home_rows(&self, of: &TypeCode) -> Option<String> {
+        of.row_of?;
+        let relation = self.catalog.relations.get(&of.schema)?.get(&of.name)?;
+        (relation.placement == Placement::Home).then(|| relation.sql_name())
     }
 
     fn functions_meant(&self, name: &Name, path: Path) -> Vec<u32> {
@@ -1034,6 +1064,27 @@ impl<'a> Search<'a> {
             || schema.starts_with("pg_temp_")
             || self.paths[path].iter().any(|known| known == schema)
     }
+}
+
+/// The home table that gives its name to a type, as the first schema of a search path that has one of that name, where a
+/// later schema has another: nodes that lack the table would take that.
+pub(crate) fn mistakable_rows<'c>(
+    catalog: &'c Catalog,
+    path: &[String],
+    name: &str,
+) -> Option<&'c Arc<Relation>> {
+    let code = &catalog.code;
+    let relation = |schema: &String| catalog.relations.get(schema)?.get(name);
+    let has_type = |schema: &String| {
+        let mut named = code.types_named(name).filter_map(|oid| code.types.get(&oid));
+        named.any(|of| of.schema == *schema && of.row_of.is_none())
+    };
+    let first = path.iter().position(|schema| relation(schema).is_some() || has_type(schema))?;
+    let table = relation(&path[first]).filter(|table| table.placement == Placement::Home)?;
+    let is_elsewhere = |schema: &String| {
+        relation(schema).is_some_and(|other| other.placement != Placement::Home) || has_type(schema)
+    };
+    path[first + 1..].iter().any(is_elsewhere).then_some(table)
 }
 
 /// The schemas in which something is that a name may mean.

@@ -20,6 +20,8 @@ pub(crate) struct Name {
     pub(crate) called: bool,
     /// It stands where a type may, and a table may not: after `::`, AS, or another name.
     pub(crate) typed: bool,
+    /// The same, and no other name for something, as far as the tokens beside it tell.
+    pub(crate) casts: bool,
     /// `[` or ARRAY follows: of a type, that makes it one of arrays.
     pub(crate) listed: bool,
 }
@@ -180,7 +182,9 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
             });
             let after = text_at(Some(index + 1));
             let listed = after == "[" || after.eq_ignore_ascii_case("array");
-            words.names.insert(Name { before: qualifier, name, called, typed, listed });
+            let follows_as = begins.checked_sub(1).is_some_and(|at| word(&tokens[at]) == "as");
+            let casts = typed && (!follows_as || listed || after == ")" || called);
+            words.names.insert(Name { before: qualifier, name, called, typed, casts, listed });
             continue;
         }
         let is_operator = match token.token {

@@ -27,7 +27,7 @@ pub use materialized_view::lending_of;
 pub(super) use refused::refuse_cast;
 
 use super::context::Context;
-use super::global_unique;
+use super::{global_unique, row_types};
 use crate::plan::{Ddl, Plan, Planned, SchemaPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -51,6 +51,9 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
     }
     if let Some(refusal) = refused::always(tree, context) {
         return Err(refusal);
+    }
+    if !context.catalog.is_solo() && !matches!(is_temporary, Ok(true)) {
+        row_types::refuse_mistakable(statement, context)?;
     }
     let global_unique = match tree {
         NodeEnum::IndexStmt(index) if statement.global_unique => {

@@ -7,12 +7,16 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{Node, TypeName};
+use pg_query::protobuf::{Node, ObjectType, TypeName};
 
 use super::built_in_types;
 use super::context::Context;
 use super::syntax::string;
 use crate::catalog::{Placement, Relation};
+use crate::closure::mistakable_rows;
+use crate::code::words_of;
+use crate::refusal::Refusal;
+use crate::statement::{Statement, tokens};
 use crate::walk;
 
 /// The type named, if it is that of a home table's rows.
@@ -40,18 +44,67 @@ pub(super) fn named<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Ar
     found
 }
 
-/// The same at this node of a statement alone, where a node that lacks it would take another for it.
-pub(super) fn mistakable<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
-    let name = type_name(tree)?;
-    let [bare] = name.names.as_slice() else { return None };
-    let (relation, bare) = (of_home(name, context)?, string(bare)?);
-    let catalog = context.catalog;
-    let is_elsewhere = |schema: &String| {
-        let others = catalog.relations.get(schema).and_then(|all| all.get(bare));
-        others.is_some_and(|other| other.placement != Placement::Home)
+/// A change of the schema that other nodes make too names a type bare that means another one there.
+///
+/// Errors: 0A000.
+pub(super) fn refuse_mistakable(
+    statement: &Statement,
+    context: &Context<'_>,
+) -> Result<(), Refusal> {
+    let Ok(tokens) = tokens::scan(&statement.text) else { return Ok(()) };
+    let is_of_types = is_of_types(&statement.tree);
+    let path = &context.scope.search_path;
+    let names = words_of(&tokens).names;
+    let bare = names.iter().filter(|it| it.before.is_none() && (it.casts || is_of_types));
+    for name in bare {
+        if let Some(table) = mistakable_rows(context.catalog, path, &name.name) {
+            return Err(Refusal::unsupported(
+                format!("type \"{}\" is another one on other nodes", name.name),
+                format!(
+                    "It is the type of rows of {}, which node 1 alone has; other nodes find one in a later schema of the \
+                     search path.",
+                    table.sql_name()
+                ),
+                "Write the type with its schema.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether types stand in it without anything that says so.
+fn is_of_types(tree: &NodeEnum) -> bool {
+    let is_code = |kind: ObjectType| {
+        matches!(
+            kind,
+            ObjectType::ObjectFunction
+                | ObjectType::ObjectProcedure
+                | ObjectType::ObjectRoutine
+                | ObjectType::ObjectAggregate
+                | ObjectType::ObjectOperator
+                | ObjectType::ObjectCast
+                | ObjectType::ObjectOpclass
+                | ObjectType::ObjectOpfamily
+        )
     };
-    let has_type = catalog.code.types_named(bare).next().is_some();
-    (has_type || context.scope.search_path.iter().any(is_elsewhere)).then_some(relation)
+    match tree {
+        NodeEnum::CreateFunctionStmt(_)
+        | NodeEnum::AlterFunctionStmt(_)
+        | NodeEnum::DefineStmt(_)
+        | NodeEnum::CompositeTypeStmt(_)
+        | NodeEnum::CreateDomainStmt(_)
+        | NodeEnum::CreateRangeStmt(_)
+        | NodeEnum::CreateCastStmt(_)
+        | NodeEnum::CreateOpClassStmt(_)
+        | NodeEnum::AlterOpFamilyStmt(_)
+        | NodeEnum::AlterOperatorStmt(_) => true,
+        NodeEnum::DropStmt(drop) => is_code(drop.remove_type()),
+        NodeEnum::RenameStmt(rename) => is_code(rename.rename_type()),
+        NodeEnum::AlterOwnerStmt(alter) => is_code(alter.object_type()),
+        NodeEnum::AlterObjectSchemaStmt(alter) => is_code(alter.object_type()),
+        NodeEnum::GrantStmt(grant) => is_code(grant.objtype()),
+        _ => false,
+    }
 }
 
 fn type_name(tree: &NodeEnum) -> Option<&TypeName> {

@@ -16,6 +16,7 @@ use tutti_embed::Cluster;
 use tutti_gateway::Config;
 use tutti_tests::client::{Client, Endpoint};
 use tutti_tests::gateway::{self, TestCluster};
+use tutti_tests::process::GatewayProcess;
 use tutti_tests::{programs, servers};
 
 use super::restarts::under_load;
@@ -157,7 +158,9 @@ fn a_primary_that_goes_on_beside_its_successor_answers_nobody() -> Result {
     let pid = pid_file.lines().next().context("a pid")?.to_owned();
     let signal = |signal: &str| programs::run(Command::new("kill").args([signal, &pid])).map(drop);
     let config = with_standby(&servers, &standby);
-    let cluster = TestCluster::start_configured(servers, config)?;
+    let mut other_way_round = config.clone();
+    other_way_round.nodes[1].hosts.reverse();
+    let mut cluster = TestCluster::start_configured(servers, config)?;
     let at = cluster.endpoint();
     let mut client = Client::connect(&at)?;
     client.query(
@@ -216,5 +219,13 @@ fn a_primary_that_goes_on_beside_its_successor_answers_nobody() -> Result {
             sleep(Duration::from_millis(50));
         }
         Ok(())
-    })
+    })?;
+    // Another gateway knows nothing of what has been, and is told of the old one first.
+    cluster.stop_gateway()?;
+    let gateway = GatewayProcess::start_configured(other_way_round, &[])?;
+    for _ in 0..20 {
+        ensure!(Client::connect(&gateway.endpoint())?.value(&read)? == "1");
+    }
+    ensure!(Client::connect(&old)?.value(&read)? == "0", "the old one is not there any more");
+    Ok(())
 }

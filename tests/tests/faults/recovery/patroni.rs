@@ -53,7 +53,7 @@ impl Ground {
         command.arg("--data-dir").arg(dir.path().join("etcd"));
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
-        command.args(["--initial-cluster", &format!("default={peers}")]);
+        command.args(["--initial-cluster", &format!("default={peers}"), "--enable-v2"]);
         command.uid(owner.0).gid(owner.1).current_dir(dir.path());
         let log = fs::File::create(dir.path().join("etcd.log"))?;
         let etcd = command.stdout(Stdio::null()).stderr(log).spawn().context("start etcd")?;

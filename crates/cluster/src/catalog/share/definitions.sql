@@ -495,7 +495,11 @@ BEGIN
                     CASE WHEN o.oprrest <> 0 THEN ', RESTRICT = ' || o.oprrest::regproc ELSE '' END,
                     CASE WHEN o.oprjoin <> 0 THEN ', JOIN = ' || o.oprjoin::regproc ELSE '' END,
                     CASE WHEN o.oprcanhash THEN ', HASHES' ELSE '' END,
-                    CASE WHEN o.oprcanmerge THEN ', MERGES' ELSE '' END),
+                    CASE WHEN o.oprcanmerge THEN ', MERGES' ELSE '' END
+                        || coalesce((SELECT format(', COMMUTATOR = OPERATOR(%I.%s)', cn.nspname, c.oprname)
+                            FROM pg_operator c JOIN pg_namespace cn ON cn.oid = c.oprnamespace WHERE c.oid = o.oprcom), '')
+                        || coalesce((SELECT format(', NEGATOR = OPERATOR(%I.%s)', cn.nspname, c.oprname)
+                            FROM pg_operator c JOIN pg_namespace cn ON cn.oid = c.oprnamespace WHERE c.oid = o.oprnegate), '')),
                     format('ALTER OPERATOR %s OWNER TO %s', object::regoperator, o.oprowner::regrole)]
         INTO make FROM pg_operator o JOIN pg_namespace n ON n.oid = o.oprnamespace
         WHERE o.oid = object AND o.oprcode <> 0;
@@ -517,6 +521,15 @@ BEGIN
                         WHEN 'i' THEN 'WITH INOUT' ELSE 'WITHOUT FUNCTION' END,
                     CASE c.castcontext WHEN 'i' THEN ' AS IMPLICIT' WHEN 'a' THEN ' AS ASSIGNMENT' ELSE '' END)]
         INTO make FROM pg_cast c WHERE c.oid = object;
+    WHEN 'pg_ts_parser'::regclass THEN
+        SELECT ARRAY[format('CREATE TEXT SEARCH PARSER %I.%I (START = %s, GETTOKEN = %s, END = %s, LEXTYPES = %s%s)',
+                n.nspname, p.prsname, p.prsstart, p.prstoken, p.prsend, p.prslextype,
+                CASE WHEN p.prsheadline <> 0 THEN ', HEADLINE = ' || p.prsheadline ELSE '' END)]
+        INTO make FROM pg_ts_parser p JOIN pg_namespace n ON n.oid = p.prsnamespace WHERE p.oid = object;
+    WHEN 'pg_ts_template'::regclass THEN
+        SELECT ARRAY[format('CREATE TEXT SEARCH TEMPLATE %I.%I (LEXIZE = %s%s)', n.nspname, t.tmplname, t.tmpllexize,
+                CASE WHEN t.tmplinit <> 0 THEN ', INIT = ' || t.tmplinit ELSE '' END)]
+        INTO make FROM pg_ts_template t JOIN pg_namespace n ON n.oid = t.tmplnamespace WHERE t.oid = object;
     WHEN 'pg_ts_dict'::regclass THEN
         SELECT ARRAY[format('CREATE TEXT SEARCH DICTIONARY %I.%I (TEMPLATE = %I.%I%s)', n.nspname, d.dictname,
                 tn.nspname, t.tmplname, ', ' || d.dictinitoption),
@@ -582,10 +595,13 @@ BEGIN
                 format_type(p.prorettype, NULL), p.pronargdefaults, p.prosqlbody IS NULL, l.lanname,
                 p.proconfig, p.prosrc) END
             INTO essence FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang WHERE p.oid = object;
-    WHEN 'pg_ts_dict'::regclass, 'pg_ts_config'::regclass, 'pg_opfamily'::regclass, 'pg_opclass'::regclass THEN
+    WHEN 'pg_ts_parser'::regclass, 'pg_ts_template'::regclass, 'pg_ts_dict'::regclass, 'pg_ts_config'::regclass,
+        'pg_opfamily'::regclass, 'pg_opclass'::regclass THEN
         essence := array_to_string(tutti.object_definition(class, object), ' ');
     WHEN 'pg_operator'::regclass, 'pg_collation'::regclass, 'pg_cast'::regclass THEN
-        essence := array_to_string((tutti.object_definition(class, object))[1:2], ' ');
+        -- Nodes may have an operator's partners from before they were told of them.
+        essence := regexp_replace(array_to_string((tutti.object_definition(class, object))[1:2], ' '),
+            ', (COMMUTATOR|NEGATOR) = OPERATOR\([^)]*\)', '', 'g');
     ELSE
         NULL;
     END CASE;
@@ -1235,6 +1251,8 @@ BEGIN
                 UNION ALL SELECT 'pg_operator'::regclass::oid, o.oid, o.oprnamespace, o.xmin FROM pg_operator o
                 UNION ALL SELECT 'pg_collation'::regclass::oid, c.oid, c.collnamespace, c.xmin FROM pg_collation c
                 UNION ALL SELECT 'pg_cast'::regclass::oid, c.oid, 0, c.xmin FROM pg_cast c
+                UNION ALL SELECT 'pg_ts_parser'::regclass::oid, p.oid, p.prsnamespace, p.xmin FROM pg_ts_parser p
+                UNION ALL SELECT 'pg_ts_template'::regclass::oid, t.oid, t.tmplnamespace, t.xmin FROM pg_ts_template t
                 UNION ALL SELECT 'pg_ts_dict'::regclass::oid, d.oid, d.dictnamespace, d.xmin FROM pg_ts_dict d
                 UNION ALL SELECT 'pg_ts_config'::regclass::oid, c.oid, c.cfgnamespace, c.xmin FROM pg_ts_config c
                 UNION ALL SELECT 'pg_opfamily'::regclass::oid, f.oid, f.opfnamespace, f.xmin FROM pg_opfamily f
@@ -1339,7 +1357,7 @@ BEGIN
             make := tutti.object_definition(item.classid, item.objid);
             drops := format('DROP ROUTINE IF EXISTS %s CASCADE', item.objid::regprocedure);
         WHEN 'pg_operator'::regclass THEN
-            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = %L AND oid::pg_catalog.regoperator::pg_catalog.text = %L)',
+            SELECT format('EXISTS (SELECT FROM pg_catalog.pg_operator WHERE oprname = %L AND oprcode::pg_catalog.oid <> 0 AND oid::pg_catalog.regoperator::pg_catalog.text = %L)',
                 o.oprname, item.objid::regoperator)
             INTO probe FROM pg_operator o WHERE o.oid = item.objid AND o.oprcode <> 0;
             make := tutti.object_definition(item.classid, item.objid);
@@ -1360,7 +1378,8 @@ BEGIN
             make := tutti.object_definition(item.classid, item.objid);
             SELECT format('DROP CAST IF EXISTS (%s AS %s) CASCADE', format_type(c.castsource, NULL),
                 format_type(c.casttarget, NULL)) INTO drops FROM pg_cast c WHERE c.oid = item.objid;
-        WHEN 'pg_ts_dict'::regclass, 'pg_ts_config'::regclass, 'pg_opfamily'::regclass, 'pg_opclass'::regclass THEN
+        WHEN 'pg_ts_parser'::regclass, 'pg_ts_template'::regclass, 'pg_ts_dict'::regclass, 'pg_ts_config'::regclass,
+            'pg_opfamily'::regclass, 'pg_opclass'::regclass THEN
             make := tutti.object_definition(item.classid, item.objid);
             SELECT format('EXISTS (SELECT FROM pg_catalog.%I c JOIN pg_catalog.pg_namespace n ON n.oid = c.%snamespace '
                     'WHERE n.nspname = %L AND c.%sname = %L%s)',
@@ -1371,6 +1390,10 @@ BEGIN
             INTO probe, drops
             FROM (SELECT 'pg_ts_dict' AS relation, 'dict' AS prefix, 'TEXT SEARCH DICTIONARY' AS kind, d.oid, d.dictname AS name,
                     d.dictnamespace AS namespace, NULL::oid AS method FROM pg_ts_dict d
+                UNION ALL SELECT 'pg_ts_parser', 'prs', 'TEXT SEARCH PARSER', p.oid, p.prsname, p.prsnamespace, NULL
+                    FROM pg_ts_parser p
+                UNION ALL SELECT 'pg_ts_template', 'tmpl', 'TEXT SEARCH TEMPLATE', t.oid, t.tmplname, t.tmplnamespace, NULL
+                    FROM pg_ts_template t
                 UNION ALL SELECT 'pg_ts_config', 'cfg', 'TEXT SEARCH CONFIGURATION', c.oid, c.cfgname, c.cfgnamespace, NULL
                     FROM pg_ts_config c
                 UNION ALL SELECT 'pg_opfamily', 'opf', 'OPERATOR FAMILY', f.oid, f.opfname, f.opfnamespace, f.opfmethod

@@ -60,6 +60,8 @@ pub async fn committed_definitions(own: &mut NodeConnection) -> Result<String, G
     UNION ALL SELECT 'c ' || oid || ' ' || xmin FROM pg_catalog.pg_cast WHERE oid >= 16384
     UNION ALL SELECT 'l ' || oid || ' ' || xmin FROM pg_catalog.pg_collation WHERE oid >= 16384
     UNION ALL SELECT 'x ' || oid || ' ' || xmin FROM pg_catalog.pg_extension
+    UNION ALL SELECT 'tp ' || oid || ' ' || xmin FROM pg_catalog.pg_ts_parser WHERE oid >= 16384
+    UNION ALL SELECT 'tt ' || oid || ' ' || xmin FROM pg_catalog.pg_ts_template WHERE oid >= 16384
     UNION ALL SELECT 'td ' || oid || ' ' || xmin FROM pg_catalog.pg_ts_dict WHERE oid >= 16384
     UNION ALL SELECT 'tc ' || oid || ' ' || xmin FROM pg_catalog.pg_ts_config WHERE oid >= 16384
     UNION ALL SELECT 'tm ' || mapcfg || ' ' || maptokentype || ' ' || mapseqno || ' ' || xmin

@@ -17,7 +17,6 @@ use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind, quot
 use crate::closure::{FIRES_EVENTS, Reach, Search, Writing};
 use crate::code::{Attached, AttachedKind, events};
 use crate::planner::context::Context;
-use crate::planner::row_types;
 use crate::planner::syntax::{has_into, option, option_text, say_default, written};
 use crate::refusal::Refusal;
 use crate::statement::{Statement, holds};
@@ -307,15 +306,6 @@ fn add_tree(tree: &NodeEnum, context: &Context<'_>, search: &mut Search<'_>) {
         NodeEnum::RangeVar(range) => {
             if let Some(relation) = context.relation(range) {
                 search.read(relation);
-            }
-        }
-        NodeEnum::TypeCast(_) | NodeEnum::ColumnDef(_) => {
-            if let Some(table) = row_types::mistakable(tree, context) {
-                let does = format!(
-                    "has values of the type of rows of {}, which node 1 alone has",
-                    table.sql_name()
-                );
-                search.opaque("this statement", &does);
             }
         }
         NodeEnum::InsertStmt(insert) => {
