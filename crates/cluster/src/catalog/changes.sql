@@ -244,7 +244,7 @@ BEGIN
     WHERE n.nspname <> 'tutti' AND (EXISTS (SELECT FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
         OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_type'::regclass
-            AND d.refobjid IN (t.oid, t.typarray)
+            AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
             AND d.classid = ANY ('{pg_proc,pg_type,pg_class}'::regclass[]::oid[]))
         OR EXISTS (SELECT FROM pg_cast k WHERE k.oid >= 16384 AND t.oid IN (k.castsource, k.casttarget)));
 

@@ -112,7 +112,7 @@ WHERE t.oid >= 16384 AND n.nspname <> 'tutti' AND (t.typtype = ANY ('{d,r,m,e}')
         OR t.typrelid IN (SELECT a.attrelid FROM pg_attribute a
             WHERE a.atttypid >= 16384 AND a.attnum > 0 AND NOT a.attisdropped)
         OR EXISTS (SELECT FROM pg_depend d WHERE d.refclassid = 'pg_type'::regclass
-            AND d.refobjid IN (t.oid, t.typarray)
+            AND d.refobjid IN (t.oid, t.typarray) AND d.deptype = 'n'
             AND d.classid = ANY ('{pg_proc,pg_type,pg_class}'::regclass[]::oid[]))
         OR EXISTS (SELECT FROM pg_cast k WHERE t.oid IN (k.castsource, k.casttarget)))));";
 
