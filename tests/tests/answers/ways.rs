@@ -3,6 +3,8 @@
 //! Owns: that of tables of different sizes the small ones travel, and that temporary tables of the gateway's own are made
 //! where they may be, and seen by nobody. That all ways give one answer is `differential`'s business (`ways.sql`).
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Result, ensure};
 use tutti_gateway::{Config, Switches};
 use tutti_tests::client::{Client, Flight, Request, text_arguments};
@@ -85,8 +87,12 @@ fn temporary_tables_of_the_gateway_are_seen_by_nobody() -> Result<()> {
     let mut client = Client::connect(&cluster.endpoint())?;
     run(&mut client, &TABLES)?;
     assert_eq!(schemas(&cluster)?, 0);
-    assert_eq!(client.value(DEPENDENT)?, "300 of n39");
-    ensure!(schemas(&cluster)? != 0, "no temporary table was made");
+    let begun = Instant::now();
+    // On a busy machine it is answered without them now and then.
+    while schemas(&cluster)? == 0 {
+        assert_eq!(client.value(DEPENDENT)?, "300 of n39");
+        ensure!(begun.elapsed() < Duration::from_secs(20), "no temporary table was made");
+    }
     // A value of any length is found by its index.
     let by_words = "SELECT (SELECT count(*) FROM big b WHERE b.word = s.word) || ' of ' || s.word FROM small s \
          ORDER BY s.id LIMIT 1 OFFSET 28";

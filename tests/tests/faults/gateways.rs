@@ -401,11 +401,13 @@ fn who_floods_one_that_follows_is_counted_there() -> Result<()> {
     drop(silent);
     // Half of a startup packet is the leading gateway's to wait for; it is told by whom.
     let half = [0, 0, 0, 80, 0, 3, 0, 0];
-    let _waiting = (0..6).map(|_| from_elsewhere(&half)).collect::<Result<Vec<_>>>()?;
-    until("the next is refused", || {
+    let mut waiting = Vec::new();
+    until("one of them is refused", || {
         let mut next = from_elsewhere(&half)?;
         next.set_read_timeout(Some(Duration::from_millis(500)))?;
-        Ok(told(&mut next).is_ok_and(|said| said.contains("53300")))
+        let said = told(&mut next);
+        waiting.push(next);
+        Ok(6 < waiting.len() && said.is_ok_and(|said| said.contains("53300")))
     })?;
     ensure!(ask(&at, "SELECT 4")? == "4" && ask(&leader.endpoint(), "SELECT 5")? == "5");
     Ok(())

@@ -74,11 +74,7 @@ async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(),
     let mut connection =
         open_own(cluster.endpoints.of(node), "tutti watch", Durability::Full).await?;
     let run = connection.ask_run().await?;
-    if let Err(error) = refuse_rewound(&mut connection, known).await {
-        // Another host may be the node.
-        cluster.endpoints.of(node).look_elsewhere();
-        return Err(error);
-    }
+    refuse_rewound(&mut connection, known).await?;
     let is_new = !cluster.seals.knows(node);
     if is_new {
         get_to_know(cluster, &mut connection).await?;

@@ -115,6 +115,9 @@ async fn numbers(
         "SELECT r.oid FROM pg_catalog.pg_authid AS r WHERE r.rolname = {}::pg_catalog.name",
         quote_literal(name)
     );
+    if !nodes.contains(&NodeId::HOME) {
+        return Err(NodeError::Closed { node: NodeId::HOME, reason: None });
+    }
     let _visit = cluster.enter_snapshot_room(&nodes).await?;
     let mut numbers = BTreeMap::new();
     for node in nodes {
@@ -124,8 +127,12 @@ async fn numbers(
             cluster.connections.release(connection);
             Ok::<_, NodeError>(rows)
         };
-        // What others say is as good without it.
-        let Ok(rows) = asked.await else { continue };
+        let rows = match asked.await {
+            Ok(rows) => rows,
+            Err(error) if node == NodeId::HOME => return Err(error),
+            // What others say is as good without it.
+            Err(_) => continue,
+        };
         numbers.insert(node, rows.text(0, 0).and_then(|oid| oid.parse().ok()));
     }
     let is_its = numbers.remove(&NodeId::HOME) == Some(Some(at_home));

@@ -107,14 +107,6 @@ impl Endpoint {
         self.0.is_settled.store(false, Ordering::Relaxed);
     }
 
-    /// The host that comes first takes writes, and is not the node any more: those after it are asked before it.
-    pub fn look_elsewhere(&self) {
-        let hosts = self.0.config.addresses().len();
-        self.0
-            .writable
-            .store((self.0.writable.load(Ordering::Relaxed) + 1) % hosts, Ordering::Relaxed);
-    }
-
     pub(super) fn open_connections(&self) -> &Arc<OpenConnections> {
         &self.0.open
     }
@@ -164,9 +156,5 @@ mod tests {
         endpoint.note_writable(2);
         assert_eq!(shown(&copy), "[::1]:5434 [fe80::1]:6000 a:6000 b:5433");
         assert_eq!(copy.address().port, 5434);
-        endpoint.look_elsewhere();
-        assert_eq!(shown(&copy), "[fe80::1]:6000 a:6000 b:5433 [::1]:5434");
-        endpoint.look_elsewhere();
-        assert_eq!(shown(&copy), "a:6000 b:5433 [::1]:5434 [fe80::1]:6000");
     }
 }

@@ -20,7 +20,7 @@ pub(crate) struct Name {
     pub(crate) called: bool,
     /// It stands where a type may, and a table may not: after `::`, AS, or another name.
     pub(crate) typed: bool,
-    /// The same, and no other name for something, as far as the tokens beside it tell.
+    /// Hardly anything but a type can stand there: after `::`, at the end of CAST, behind a column in a list of such.
     pub(crate) casts: bool,
     /// `[` or ARRAY follows: of a type, that makes it one of arrays.
     pub(crate) listed: bool,
@@ -182,8 +182,20 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
             });
             let after = text_at(Some(index + 1));
             let listed = after == "[" || after.eq_ignore_ascii_case("array");
-            let follows_as = begins.checked_sub(1).is_some_and(|at| word(&tokens[at]) == "as");
-            let casts = typed && (!follows_as || listed || after == ")" || called);
+            let casts = begins.checked_sub(1).is_some_and(|at| {
+                let comes_before =
+                    |text: &str| at.checked_sub(1).is_some_and(|it| tokens[it].text == text);
+                match word(&tokens[at]).as_str() {
+                    "" => tokens[at].text == "::",
+                    "as" => matches!(after, ")" | "["),
+                    // A column's, in a list of such.
+                    _ => {
+                        typed
+                            && matches!(after, ")" | "," | "[")
+                            && (comes_before("(") || comes_before(","))
+                    }
+                }
+            });
             words.names.insert(Name { before: qualifier, name, called, typed, casts, listed });
             continue;
         }
