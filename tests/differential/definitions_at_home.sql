@@ -83,6 +83,10 @@ RESET search_path;
 CREATE TYPE mood AS ENUM ('a', 'b');
 CREATE TYPE pg_temp.mood AS ENUM ('b', 'a');
 SELECT count(*) FROM things WHERE 'a'::mood < 'b'::mood;
+-- refused in by_key: other nodes would take the other one
+CREATE DOMAIN public.moods AS mood;
+-- refused in by_key: the same
+CREATE FUNCTION public.tells(mood) RETURNS int LANGUAGE sql AS $$ SELECT 1 $$;
 DROP TYPE pg_temp.mood;
 SELECT count(*) FROM things WHERE 'a'::mood < 'b'::mood;
 CREATE TABLE names (id int);
