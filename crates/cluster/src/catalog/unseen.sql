@@ -314,7 +314,7 @@ BEGIN
             LEFT JOIN pg_constraint k ON k.oid = b.oid::oid WHERE b.place IS DISTINCT FROM k.ctid::text
         ) OR EXISTS (
             SELECT FROM pg_constraint k JOIN pg_type t ON t.oid = k.contypid
-            WHERE k.contypid >= 16384 AND coalesce(before -> 'objects' -> 'domains' ? k.oid::text, false) = false
+            WHERE k.contypid >= 16384 AND NOT coalesce(before -> 'objects' -> 'domains' ? k.oid::text, false)
                 AND tutti.is_own(k.xmin)
                 AND (NOT tutti.is_own(t.xmin) OR coalesce(before -> 'objects' -> 'types' ? t.oid::text, false))));
         RETURN QUERY SELECT 'shared', 'a type that was there before', ''::text

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tutti_link::availability::Why;
-use tutti_link::connection::{Durability, NodeConnection, NodeError, open_own};
+use tutti_link::connection::{ASK_WRITTEN, Durability, NodeConnection, NodeError, open_own};
 use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
@@ -152,11 +152,9 @@ async fn refuse_rewound(
 
 /// How far the server has written what it acknowledges.
 async fn written(connection: &mut NodeConnection) -> Result<Written, GatewayError> {
-    const SQL: &str = "SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(lsn), 1, 8),
-            lsn OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn
-        FROM pg_catalog.pg_current_wal_flush_lsn() AS w (lsn)";
     let node = connection.node();
-    let rows = timeout(SILENCE_LIMIT, connection.rows(SQL)).await.map_err(|_| silent(node))??;
+    let rows =
+        timeout(SILENCE_LIMIT, connection.rows(ASK_WRITTEN)).await.map_err(|_| silent(node))??;
     let answer = Answer { node, what: "how far it has written", rows: &rows };
     Ok(Written { timeline: answer.text(0, 0)?.to_owned(), bytes: answer.number(0, 1)? })
 }

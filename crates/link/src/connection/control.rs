@@ -37,6 +37,11 @@ const SETTINGS: [(&str, &str); 14] = [
 /// A node that has not let us in within this is unreachable.
 const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// How far a server has written what it acknowledges: the timeline, in hexadecimal digits, always eight, and the bytes.
+pub const ASK_WRITTEN: &str = "SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(lsn), 1, 8),
+        lsn OPERATOR(pg_catalog.-) '0/0'::pg_catalog.pg_lsn
+    FROM pg_catalog.pg_current_wal_flush_lsn() AS w (lsn)";
+
 /// What a commit on a connection waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Durability {
@@ -92,8 +97,6 @@ pub async fn settle_on_newest(endpoint: &Endpoint) {
     if !endpoint.is_open_question() {
         return;
     }
-    // Digits in hexadecimal, always eight.
-    const TIMELINE: &str = "SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_flush_lsn()), 1, 8)";
     let mut asking = JoinSet::new();
     for (position, address) in endpoint.addresses() {
         let endpoint = endpoint.clone();
@@ -112,7 +115,7 @@ pub async fn settle_on_newest(endpoint: &Endpoint) {
                 let mut connection = opening.await?;
                 refuse_stranger(&mut connection, &endpoint).await?;
                 let timeline =
-                    connection.rows(TIMELINE).await?.text(0, 0).unwrap_or_default().to_owned();
+                    connection.rows(ASK_WRITTEN).await?.text(0, 0).unwrap_or_default().to_owned();
                 connection.close();
                 Ok::<_, NodeError>(timeline)
             };

@@ -1073,12 +1073,8 @@ pub(crate) fn mistakable_rows<'c>(
     path: &[String],
     name: &str,
 ) -> Option<&'c Arc<Relation>> {
-    let code = &catalog.code;
     let relation = |schema: &String| catalog.relations.get(schema)?.get(name);
-    let has_type = |schema: &String| {
-        let mut named = code.types_named(name).filter_map(|oid| code.types.get(&oid));
-        named.any(|of| of.schema == *schema && of.row_of.is_none())
-    };
+    let has_type = |schema: &String| catalog.code.has_type(schema, name);
     let first = path.iter().position(|schema| relation(schema).is_some() || has_type(schema))?;
     let table = relation(&path[first]).filter(|table| table.placement == Placement::Home)?;
     let is_elsewhere = |schema: &String| {

@@ -504,6 +504,12 @@ impl Code {
         self.function_names.contains_key(name)
     }
 
+    /// Whether this schema has a type of the user's of this name, other than of a relation's rows.
+    pub(crate) fn has_type(&self, schema: &str, name: &str) -> bool {
+        let mut named = self.types_named(name).filter_map(|oid| self.types.get(&oid));
+        named.any(|of| of.schema == schema && of.row_of.is_none())
+    }
+
     /// Whether there is any of these, or a type.
     pub(crate) fn has_names(&self) -> bool {
         !(self.functions.is_empty() && self.operators.is_empty() && self.types.is_empty())

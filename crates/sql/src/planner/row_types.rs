@@ -57,37 +57,33 @@ pub(super) fn refuse_mistakable(
     let names = words_of(&tokens).names;
     let bare = names.iter().filter(|it| it.before.is_none() && (it.casts || is_of_types));
     for name in bare {
-        if is_temporary_namesake(&name.name, context) {
-            return Err(Refusal::unsupported(
-                format!("type \"{}\" is another one on other nodes", name.name),
-                "It is a temporary one, which node 1 alone has; other nodes find one in a schema of the search path.",
-                "Write the type with its schema.",
-            ));
-        }
-        if let Some(table) = mistakable_rows(context.catalog, path, &name.name) {
-            return Err(Refusal::unsupported(
-                format!("type \"{}\" is another one on other nodes", name.name),
-                format!(
-                    "It is the type of rows of {}, which node 1 alone has; other nodes find one in a later schema of the \
-                     search path.",
-                    table.sql_name()
-                ),
-                "Write the type with its schema.",
-            ));
-        }
+        let other = if is_temporary_namesake(&name.name, context) {
+            "It is a temporary one, which node 1 alone has; other nodes find one in a schema of the search path."
+                .to_owned()
+        } else if let Some(table) = mistakable_rows(context.catalog, path, &name.name) {
+            format!(
+                "It is the type of rows of {}, which node 1 alone has; other nodes find one in a later schema of the \
+                 search path.",
+                table.sql_name()
+            )
+        } else {
+            continue;
+        };
+        return Err(Refusal::unsupported(
+            format!("type \"{}\" is another one on other nodes", name.name),
+            other,
+            "Write the type with its schema.",
+        ));
     }
     Ok(())
 }
 
 /// Whether a temporary object's name is that of a type in a schema of the search path too.
 fn is_temporary_namesake(name: &str, context: &Context<'_>) -> bool {
-    let scope = context.scope;
-    let catalog = context.catalog;
+    let (scope, catalog) = (context.scope, context.catalog);
     let is_there = |schema: &String| {
-        let code = &catalog.code;
-        let mut types = code.types_named(name).filter_map(|oid| code.types.get(&oid));
         catalog.relations.get(schema).is_some_and(|all| all.contains_key(name))
-            || types.any(|of| of.schema == *schema)
+            || catalog.code.has_type(schema, name)
     };
     scope.temporary.iter().chain(&scope.temporary_code).any(|temporary| temporary == name)
         && scope.search_path.iter().any(is_there)

@@ -164,9 +164,6 @@ impl<'g> Member<'g> {
 impl Drop for Member<'_> {
     fn drop(&mut self) {
         self.kill_machine();
-        if std::thread::panicking() {
-            eprintln!("{}: {}", self.name, fs::read_to_string(self.log()).unwrap_or_default());
-        }
     }
 }
 
@@ -216,17 +213,20 @@ impl<'g> Node<'g> {
         }
         Ok(())
     }
-}
 
-/// How long it takes until money of all nodes is counted and moved.
-fn time_until_served(gateway: &Endpoint, since: Instant) -> Result<f64> {
-    eventually("all nodes are served", || {
-        let mut client = Client::connect(gateway)?;
-        client.query(
-            "BEGIN; UPDATE account SET balance = balance; SELECT sum(balance) FROM account; COMMIT",
-        )
-    })?;
-    Ok(since.elapsed().as_secs_f64())
+    /// Says how long after `begun` this member takes writes, and money of all nodes is moved and counted.
+    fn tell_fail_over(&self, what: &str, to: usize, at: &Endpoint, begun: Instant) -> Result {
+        self.wait_for(to)?;
+        let promoted = begun.elapsed().as_secs_f64();
+        eventually("all nodes are served", || {
+            Client::connect(at)?.query(
+                "BEGIN; UPDATE account SET balance = balance; SELECT sum(balance) FROM account; COMMIT",
+            )
+        })?;
+        let served = begun.elapsed().as_secs_f64();
+        println!("{what}: promoted {promoted:.1} s, served {served:.1} s");
+        Ok(())
+    }
 }
 
 #[test]
@@ -257,19 +257,13 @@ fn patroni_replaces_primaries_with_every_transaction_whole() -> Result {
         let old = nodes[1].wait_until_whole()?;
         let begun = Instant::now();
         nodes[1].0[old].kill_server();
-        nodes[1].wait_for(1 - old)?;
-        let promoted = begun.elapsed().as_secs_f64();
-        let served = time_until_served(&at, begun)?;
-        println!("server of node 2 killed: promoted {promoted:.1} s, served {served:.1} s");
+        nodes[1].tell_fail_over("server of node 2 killed", 1 - old, &at, begun)?;
 
         // A machine dies, with all that is on it; it is node 1's.
         let old = nodes[0].wait_until_whole()?;
         let begun = Instant::now();
         nodes[0].0[old].kill_machine();
-        nodes[0].wait_for(1 - old)?;
-        let promoted = begun.elapsed().as_secs_f64();
-        let served = time_until_served(&at, begun)?;
-        println!("machine of node 1 killed: promoted {promoted:.1} s, served {served:.1} s");
+        nodes[0].tell_fail_over("machine of node 1 killed", 1 - old, &at, begun)?;
         nodes[0].0[old].start()?;
         nodes[0].wait_until_whole()?;
 
@@ -281,10 +275,7 @@ fn patroni_replaces_primaries_with_every_transaction_whole() -> Result {
         switch.arg("-c").arg(nodes[1].0[old].configuration());
         switch.args(["switchover", "money-2", "--leader", from, "--candidate", to, "--force"]);
         programs::run(&mut switch)?;
-        nodes[1].wait_for(1 - old)?;
-        let promoted = begun.elapsed().as_secs_f64();
-        let served = time_until_served(&at, begun)?;
-        println!("node 2 switched: promoted {promoted:.1} s, served {served:.1} s");
+        nodes[1].tell_fail_over("node 2 switched", 1 - old, &at, begun)?;
         Ok(())
     })?;
     let acknowledged = load.asked.values().filter(|b| **b == Believed::Acknowledged).count();

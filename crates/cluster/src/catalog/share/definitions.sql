@@ -435,7 +435,6 @@ BEGIN
         || tutti.rights('TYPE', name, t.typowner, t.typacl);
 END $tutti$;
 
--- How an object that is no relation is made, and whose it is; NULL: it cannot be made elsewhere.
 -- The operators and functions of an operator class, or those of a family that belong to no class of it.
 CREATE OR REPLACE FUNCTION tutti.family_members(class regclass, object oid) RETURNS text[]
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
@@ -454,6 +453,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
         ORDER BY p.oid)
 $tutti$;
 
+-- How an object that is no relation is made, and whose it is; NULL: it cannot be made elsewhere.
 CREATE OR REPLACE FUNCTION tutti.object_definition(class regclass, object oid) RETURNS text[]
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
