@@ -17,6 +17,10 @@ use crate::plans::request::Call;
 /// How many rows a SELECT gives on all nodes together, by its text.
 pub(super) type Rows = BTreeMap<String, f64>;
 
+/// Of so many rows that move, as many may move to several nodes, which join them at the same time, as to one: for
+/// fewer one node is as fast, and less is sent.
+const MANY: f64 = 10_000.0;
+
 /// More ways to collect fewer rows than this are not asked about.
 const REDUCED_MAX: usize = 16;
 
@@ -96,7 +100,8 @@ impl Executor<'_> {
         let ways = gather.brought.iter().filter_map(|way| {
             let sizes = sizes(way.collects(), &rows, nodes);
             let moved = moved(way.collects(), &sizes, nodes)?;
-            (moved < all).then_some((moved, Way { brought: Some(way), sizes: Some(sizes) }))
+            let is_better = moved < all || (moved <= all && MANY <= all);
+            is_better.then_some((moved, Way { brought: Some(way), sizes: Some(sizes) }))
         });
         let least = ways.min_by(|one, other| one.0.total_cmp(&other.0));
         let gathering = Way { brought: None, sizes: Some(of_gather) };

@@ -424,6 +424,18 @@ impl<'a> Analysis<'a> {
         }
     }
 
+    /// The column of a table, or of what is not looked into, that a column of a query without set operations is.
+    pub(super) fn column_within(&self, column: ColumnId) -> Option<ColumnId> {
+        match self.items[column.item].source {
+            Source::Query(query) => {
+                let of = &self.queries[query];
+                let output = of.outputs.as_ref()?.get(column.column)?;
+                self.column_within(output.column.filter(|_| of.set.is_none() && !of.recursive)?)
+            }
+            Source::Table { .. } | Source::Opaque => Some(column),
+        }
+    }
+
     pub(super) fn base_of_output(
         &self,
         query: QueryId,

@@ -7,8 +7,9 @@
 //! A join of tables that are spread by different keys has its rows on several nodes. Once all rows of one of them are
 //! on every node, as those of a replicated table are, each node joins its own rows of the other: what holds of
 //! replicated tables (`scatter.rs`, `partial.rs`) holds of it. Where it is joined with the other's key, each of its rows
-//! is needed on one node only, and what holds of a table that is spread by the column that is joined holds of it. Such
-//! rows travel as those that are gathered do.
+//! is needed on one node only, and what holds of a table that is spread by the column that is joined holds of it. Where
+//! neither is joined by its key, the rows of both may meet by the hash of what joins them (a repartition join: DeWitt et
+//! al., "The Gamma Database Machine Project", 1990, section 4). Such rows travel as those that are gathered do.
 
 use pg_query::NodeEnum;
 
@@ -21,7 +22,7 @@ use crate::plan::Brought;
 use crate::refusal::Refusal;
 
 /// More ways than this are not looked at.
-const WAYS_MAX: usize = 6;
+const WAYS_MAX: usize = 8;
 
 /// The ways in which a read that is gathered otherwise can be answered once some tables are on every node; none if its
 /// parts would not be of one moment.

@@ -85,6 +85,14 @@ impl<'s, 'a> Facts<'s, 'a> {
         facts
     }
 
+    /// What follows when of a table only the rows are there of which this column hashes to the node.
+    pub(super) fn from_meeting(analysis: &'s Analysis<'a>, column: ColumnId, map: MapId) -> Self {
+        let mut facts = Self::none(analysis);
+        facts.learn(column, Fact::Local(map));
+        facts.propagate();
+        facts
+    }
+
     /// What follows when only rows with some values in these columns are there.
     pub(super) fn from_columns(
         analysis: &'s Analysis<'a>,

@@ -9,9 +9,11 @@
 //! node computes its part alone.
 
 use super::analysis::{
-    Analysis, BroughtItem, ColumnId, Item, ItemId, Query, QueryId, Source, Whereabouts,
+    Analysis, BroughtItem, ColumnId, Constraint, Item, ItemId, Query, QueryId, Source, Whereabouts,
 };
 use super::pins::Facts;
+use crate::catalog::MapId;
+use crate::hash::KeyType;
 
 /// More choices of base tables than this are not tried; UNION ALL multiplies them.
 const BASE_CHOICES_MAX: usize = 16;
@@ -60,34 +62,110 @@ fn bases_before_grouping(analysis: &Analysis<'_>) -> Vec<Vec<ItemId>> {
 }
 
 /// Sets of tables whose rows the nodes would need from each other, for the rest to be read where it is: one for each
-/// choice of the tables that stay. Each node needs all rows, or, where they are joined so, those that have a hash.
+/// choice of the tables that stay, then those in which the rows of all that are joined meet by the hash of what joins
+/// them. Each node needs all rows of such a table, or, where they are joined so, those that have a hash.
 pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<BroughtItem>> {
     if general_obstacle(analysis).is_some() {
         return Vec::new();
     }
-    let mut all: Vec<Vec<BroughtItem>> = Vec::new();
-    for bases in bases_before_grouping(analysis) {
-        let facts = Facts::from_bases(analysis, &bases);
+    let choices = bases_before_grouping(analysis);
+    let staying = choices.iter().map(|bases| {
+        let facts = Facts::from_bases(analysis, bases);
         let is_elsewhere = |item: &ItemId| !bases.contains(item) && !facts.is_local(*item);
-        let elsewhere: Vec<_> =
-            analysis.distributed().map(|(item, ..)| item).filter(is_elsewhere).collect();
-        let brought = |item: &ItemId| {
-            // All mentions of a table have the same rows.
-            let same = elsewhere.iter().filter(|other| is_same_table(*item, **other, analysis));
-            let mut columns = same.map(|other| facts.local_column(*other));
-            let first = columns.next().flatten();
-            let at = match first.filter(|_| columns.all(|column| column == first)) {
-                Some((key, map)) => Whereabouts::Hash { key, map },
-                None => Whereabouts::Replicated,
-            };
-            BroughtItem { item: *item, at }
-        };
-        let brought: Vec<_> = elsewhere.iter().map(brought).collect();
+        elsewhere(analysis, &facts, is_elsewhere)
+    });
+    let mut all: Vec<Vec<BroughtItem>> = Vec::new();
+    for brought in staying.chain(meetings(analysis, &choices)) {
         if !brought.is_empty() && !all.contains(&brought) {
             all.push(brought);
         }
     }
     all
+}
+
+/// The tables of which this holds, and where the facts let each be.
+fn elsewhere(
+    analysis: &Analysis<'_>,
+    facts: &Facts<'_, '_>,
+    is_elsewhere: impl Fn(&ItemId) -> bool,
+) -> Vec<BroughtItem> {
+    let elsewhere: Vec<_> =
+        analysis.distributed().map(|(item, ..)| item).filter(is_elsewhere).collect();
+    let brought = |item: &ItemId| {
+        // All mentions of a table have the same rows.
+        let same = elsewhere.iter().filter(|other| is_same_table(*item, **other, analysis));
+        let mut columns = same.map(|other| facts.local_column(*other));
+        let first = columns.next().flatten();
+        let at = match first.filter(|_| columns.all(|column| column == first)) {
+            Some((key, map)) => Whereabouts::Hash { key, map },
+            None => Whereabouts::Replicated,
+        };
+        BroughtItem { item: *item, at }
+    };
+    elsewhere.iter().map(brought).collect()
+}
+
+/// For each table in which the query is linear and each of its columns that is joined: its rows by the hash of that
+/// column, and those of the others that it is joined with by the hash of theirs, unless they are there already.
+fn meetings(analysis: &Analysis<'_>, choices: &[Vec<ItemId>]) -> Vec<Vec<BroughtItem>> {
+    let Some(maps) = analysis.maps else { return Vec::new() };
+    let is_by_hash = |map: &MapId| maps.get(map).is_some_and(|of| of.bucketing.splits().is_none());
+    let of_tables = analysis.distributed().filter_map(|(_, _, spread)| match spread {
+        Whereabouts::Hash { map, .. } => Some(map),
+        _ => None,
+    });
+    let mut candidates: Vec<_> = of_tables.filter(is_by_hash).collect();
+    candidates.dedup();
+    if candidates.is_empty() {
+        candidates.extend(maps.keys().copied().find(is_by_hash));
+    }
+    let mut meetings = Vec::new();
+    for choice in choices {
+        let [base] = choice[..] else { continue };
+        for column in joined_columns(analysis, base) {
+            let met = |map: MapId| {
+                let facts = Facts::from_meeting(analysis, column, map);
+                let is_elsewhere = |item: &ItemId| *item == base || !facts.is_local(*item);
+                let brought = elsewhere(analysis, &facts, is_elsewhere);
+                let meets = |of: &BroughtItem| matches!(of.at, Whereabouts::Hash { .. });
+                // Whoever is everywhere has no rows apart.
+                let is_apart = brought.iter().any(|of| of.item == base && meets(of));
+                let others = analysis.distributed().filter(|(item, ..)| *item != base);
+                let is_met = |item: ItemId| {
+                    facts.is_local(item) || brought.iter().any(|of| of.item == item && meets(of))
+                };
+                let met = others.filter(|(item, ..)| is_met(*item)).count();
+                (is_apart && 0 < met).then_some(brought)
+            };
+            // By a map by which some table is there already, the fewest travel.
+            meetings.extend(candidates.iter().copied().filter_map(met).min_by_key(Vec::len));
+        }
+    }
+    meetings
+}
+
+/// The columns of a table, beside its key, that the statement compares with others and whose values meet their equals
+/// by their hash.
+fn joined_columns(analysis: &Analysis<'_>, item: ItemId) -> Vec<ColumnId> {
+    let key = match analysis.items[item].distributed() {
+        Some((_, Whereabouts::Hash { key, .. })) => Some(key),
+        _ => None,
+    };
+    let sides = analysis.constraints.iter().filter_map(|constraint| match constraint {
+        Constraint::Equal { left, right, .. } => Some([*left, *right]),
+        Constraint::OneOf { .. } | Constraint::Bound { .. } => None,
+    });
+    let mut columns = Vec::new();
+    for column in sides.flatten().filter_map(|side| analysis.column_within(side)) {
+        let of = analysis.items[item].relation().and_then(|it| it.columns.get(column.column));
+        let has_hash =
+            of.is_some_and(|of| !of.nondeterministic && KeyType::from_oid(of.type_oid).is_some());
+        let is_key = key == Some(column.column);
+        if column.item == item && has_hash && !is_key && !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    columns
 }
 
 fn is_same_table(one: ItemId, other: ItemId, analysis: &Analysis<'_>) -> bool {

@@ -321,6 +321,8 @@ fn gather() {
                 SELECT a.name, b.name FROM customers a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
               or bring SELECT ROW(NULL, "a"."name")::pg_catalog.text FROM "public"."customers" AS "a" ("id", "name") from AllNodes
                 SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN customers b ON a.name = b.name
+              or bring to its node SELECT ROW(NULL, t."name")::pg_catalog.text, COALESCE(pg_catalog.hashtextextended((t."name") COLLATE pg_catalog."C", 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."customers" AS t ("id", "name") from AllNodes
+                SELECT a.name, b.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) a JOIN pg_catalog.unnest(<rows 0>::public.customers[]) b ON a.name = b.name
         "#]],
     );
     check(
