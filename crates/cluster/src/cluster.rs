@@ -77,6 +77,8 @@ pub struct Cluster {
     bringing_roles: tokio::sync::Mutex<()>,
     tag: ClusterTag,
     incarnation: u64,
+    /// The newest incarnation that any node has told of.
+    newest: tokio::sync::watch::Sender<u64>,
     transactions: AtomicU64,
     /// For the random bits of transaction numbers.
     chance: RandomState,
@@ -115,6 +117,7 @@ impl Cluster {
             bringing_roles: tokio::sync::Mutex::default(),
             tag,
             incarnation,
+            newest: tokio::sync::watch::Sender::new(incarnation),
             transactions: AtomicU64::new(0),
             chance: RandomState::new(),
         }
@@ -123,6 +126,20 @@ impl Cluster {
     /// The number of this gateway's incarnation.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// A node knows a gateway of this incarnation.
+    pub(crate) fn note_incarnation(&self, incarnation: u64) {
+        self.newest.send_if_modified(|newest| {
+            let is_newer = *newest < incarnation;
+            *newest = incarnation.max(*newest);
+            is_newer
+        });
+    }
+
+    /// The newest incarnation that any node has told of.
+    pub(crate) fn newest_incarnation(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.newest.subscribe()
     }
 
     /// The newest catalog.

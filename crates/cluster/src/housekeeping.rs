@@ -88,7 +88,16 @@ impl Housekeeper {
     /// Does what the tenure says.
     async fn perform(&mut self, effect: Effect) -> Result<Event, GatewayError> {
         match effect {
-            Effect::WatchLock => await_lock_event(&mut self.lock).await,
+            Effect::WatchLock => {
+                let mut newest = self.cluster.newest_incarnation();
+                let own = self.cluster.incarnation();
+                tokio::select! {
+                    event = await_lock_event(&mut self.lock) => event,
+                    Ok(newest) = newest.wait_for(|newest| own < *newest) => {
+                        Ok(Event::Newest(*newest))
+                    }
+                }
+            }
             Effect::TakeLock => self.retake_lock().await,
             Effect::ReadNewest => newest(&mut self.lock).await,
             Effect::RetryLater => {

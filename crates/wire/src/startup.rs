@@ -95,6 +95,10 @@ pub fn decode(packet: Bytes) -> Result<Startup, WireError> {
             fields.end()?;
             Ok(Startup::Forwarded { proof, address })
         }
+        // What follows the number of another protocol is not known.
+        version if version >> 16 != PROTOCOL_3_0 >> 16 => {
+            Ok(Startup::Session { version, parameters: Vec::new() })
+        }
         version => {
             let mut parameters = Vec::new();
             loop {
@@ -108,6 +112,11 @@ pub fn decode(packet: Bytes) -> Result<Startup, WireError> {
             Ok(Startup::Session { version, parameters })
         }
     }
+}
+
+/// Whether these bytes begin a request for encryption, which is answered by one byte before the client says more.
+pub fn is_encryption_request(first: &[u8; 8]) -> bool {
+    [SSL_REQUEST, GSSENC_REQUEST].iter().any(|code| first[4..] == code.to_be_bytes())
 }
 
 /// Appends a startup packet for protocol 3.0.

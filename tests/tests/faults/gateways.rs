@@ -409,6 +409,17 @@ fn who_floods_one_that_follows_is_counted_there() -> Result<()> {
         waiting.push(next);
         Ok(6 < waiting.len() && said.is_ok_and(|said| said.contains("53300")))
     })?;
+    // Who asks for TLS first, as libpq does, is told in the end: an error in place of the answer to that is shown by none.
+    let mut secret = from_elsewhere(&[0, 0, 0, 8, 4, 210, 22, 47])?;
+    let mut answer = [0; 1];
+    secret.read_exact(&mut answer)?;
+    ensure!(answer == *b"N", "{answer:?}");
+    let mut startup = BytesMut::new();
+    put_startup(&mut startup, &[("user", "postgres"), ("database", "postgres")]);
+    secret.write_all(&startup)?;
+    let refused = told(&mut secret)?;
+    ensure!(refused.starts_with('E') && refused.contains("53300"), "{refused}");
+    drop(waiting);
     ensure!(ask(&at, "SELECT 4")? == "4" && ask(&leader.endpoint(), "SELECT 5")? == "5");
     Ok(())
 }

@@ -13,7 +13,7 @@ use tutti_gateway::{Config, PoolConfig};
 use tutti_tests::client::{Client, Endpoint, Flight, Request};
 use tutti_tests::gateway::{TestCluster, config};
 use tutti_tests::process::{self, GatewayProcess};
-use tutti_tests::{programs, servers};
+use tutti_tests::{conversation, programs, servers};
 
 fn start(nodes: u16, pool: PoolConfig) -> Result<TestCluster> {
     let servers = servers::durable(nodes)?;
@@ -357,6 +357,45 @@ fn a_gateway_that_is_asked_twice_to_end_waits_for_nobody() -> Result<()> {
     ensure!(begun.elapsed() < Duration::from_secs(15), "it waited for the transaction");
     let next = GatewayProcess::start(&servers)?;
     ensure!(Client::connect(&next.endpoint())?.value("SELECT count(*) FROM t")? == "0");
+    Ok(())
+}
+
+/// A COMMIT by the extended protocol is told of as done before its client is sent away; and who is in a transaction
+/// when there is no more time is told so.
+#[test]
+fn whoever_is_sent_away_has_been_told_what_was_done() -> Result<()> {
+    let servers = servers::durable(2)?;
+    process::init(&servers)?;
+    let mut config = config(&servers, String::new());
+    config.drain_timeout_s = 3;
+    let mut gateway = GatewayProcess::start_configured(config, &[])?;
+    let at = gateway.endpoint();
+    let mut open = Client::connect(&at)?;
+    open.query("CREATE TABLE t (id int PRIMARY KEY) DISTRIBUTE BY HASH (id)")?;
+    let mut commits = Client::connect(&at)?;
+    commits.query("BEGIN; INSERT INTO t SELECT generate_series(1, 20)")?;
+    open.query("BEGIN; INSERT INTO t VALUES (21)")?;
+    commits.send_bytes(&conversation::messages("P |COMMIT\nB |\nD P \nE |0\nH")?)?;
+    let mut said = Vec::new();
+    let mut hear_until = |client: &mut Client, last: &str| -> Result<()> {
+        while said.last().is_none_or(|it: &String| it != last) {
+            said.push(conversation::told(&client.receive()?)?);
+            ensure!(said.len() < 20, "{said:?}");
+        }
+        Ok(())
+    };
+    hear_until(&mut commits, "CommandComplete COMMIT")?;
+    gateway.terminate()?;
+    until("no more clients are let in", || Ok(Client::connect(&at).is_err()))?;
+    commits.send_bytes(&conversation::messages("S")?)?;
+    hear_until(&mut commits, "ReadyForQuery I")?;
+    hear_until(&mut commits, "Error 57P01")?;
+    let expected = ["ParseComplete", "BindComplete", "NoData", "CommandComplete COMMIT"];
+    ensure!(said[..4] == expected && said.len() == 6, "{said:?}");
+    until("it ends", || gateway.has_ended())?;
+    ensure!(conversation::told(&open.receive()?)? == "Error 57P01");
+    let next = GatewayProcess::start(&servers)?;
+    ensure!(Client::connect(&next.endpoint())?.value("SELECT count(*) FROM t")? == "20");
     Ok(())
 }
 

@@ -122,8 +122,11 @@ pub async fn next_incarnation(home: &mut NodeConnection) -> Result<u64, GatewayE
 /// Whether no other gateway has served since this one drew its incarnation.
 ///
 /// Errors: [`GatewayError::Replaced`].
-async fn check_newest(home: &mut NodeConnection, incarnation: u64) -> Result<(), GatewayError> {
-    let newest = newest_incarnation(home).await?;
+pub(super) async fn check_newest(
+    connection: &mut NodeConnection,
+    incarnation: u64,
+) -> Result<(), GatewayError> {
+    let newest = newest_incarnation(connection).await?;
     match newest <= incarnation {
         true => Ok(()),
         false => Err(GatewayError::Replaced { incarnation, newest }),

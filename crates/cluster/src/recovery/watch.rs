@@ -17,6 +17,7 @@ use tutti_sql::catalog::NodeId;
 use tutti_txn::gid::Gid;
 
 use super::PREPARED;
+use super::fence::check_newest;
 use super::trespass::end_trespassers;
 use crate::catalog::{Answer, learn_secret};
 use crate::cluster::Cluster;
@@ -57,6 +58,10 @@ pub async fn run(cluster: Arc<Cluster>, node: NodeId) {
         let watched = watch(&cluster, node, &mut known).await;
         cluster.availability.close(node, Why::Away);
         if let Err(error) = watched {
+            // Node 1 need not know it: where it has been replaced, this gateway may be led by what it was.
+            if let GatewayError::Replaced { newest, .. } = error {
+                cluster.note_incarnation(newest);
+            }
             let reason = in_full(&error);
             if known.reason.as_ref() != Some(&reason) {
                 tracing::warn!(%node, reason, "the node cannot be watched; it is closed to reads");
@@ -108,6 +113,9 @@ async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(),
             () = cluster.availability.suspected(node) => return Ok(()),
         }
         timeout(SILENCE_LIMIT, end_trespassers(&mut connection))
+            .await
+            .map_err(|_| silent(node))??;
+        timeout(SILENCE_LIMIT, check_newest(&mut connection, cluster.incarnation()))
             .await
             .map_err(|_| silent(node))??;
         known.written = Some(written(&mut connection).await?);
@@ -218,7 +226,7 @@ async fn prepared(
     for row in 0..answer.len() {
         listed.push((txn_node(node), answer.text(row, 0)?));
     }
-    // Of a later incarnation: it has taken the cluster over; this gateway is about to notice.
+    // Of a later incarnation: it has taken the cluster over, which is asked for itself.
     let later = cluster.incarnation() + 1;
     let found = tutti_txn::recovery::in_doubt(cluster.tag(), later, listed);
     let nodes: Vec<_> = cluster.config.nodes.iter().map(|node| NodeId(node.id)).collect();

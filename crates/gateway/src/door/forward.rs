@@ -22,7 +22,8 @@ use tutti_link::seals::{PROOF_LEN, Seals};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
 use tutti_wire::startup::{
-    NONCE_LEN, Startup, is_forward_request, put_forward_request, put_forwarded,
+    NONCE_LEN, Startup, is_encryption_request, is_forward_request, packet_len, put_forward_request,
+    put_forwarded,
 };
 
 use crate::client::gate::{Gate, HandshakeSlot, too_many_handshakes};
@@ -36,6 +37,8 @@ const WELCOME: u8 = b'W';
 const TOO_MANY: u8 = b'T';
 /// How long the leading gateway may take to be reached, and to answer.
 const REACH_PATIENCE: Duration = Duration::from_secs(3);
+/// How long the rest of a startup packet is waited for that is not looked at.
+const REST_PATIENCE: Duration = Duration::from_millis(300);
 /// Until the leading gateway is tried again; each time twice as long, up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -79,7 +82,10 @@ impl Forwarder {
         };
         let (leader, mut stream) = match reached {
             Ok(reached) => reached,
-            Err(unreached) => return unreached.tell(client).await,
+            Err(unreached) => {
+                _ = timeout(REACH_PATIENCE, unreached.tell(client, first)).await;
+                return;
+            }
         };
         if stream.write_all(&first).await.is_err() {
             return;
@@ -183,8 +189,10 @@ enum Unreached {
 }
 
 impl Unreached {
-    /// Tells the client. Whether it learns why does not matter.
-    async fn tell(self, mut client: TcpStream) {
+    /// Tells the client, whose connection begins with `first`, when it has said all of its startup packet: before that,
+    /// libpq takes an error for the server's not knowing TLS, and does not show it. Whether it learns why does not
+    /// matter.
+    async fn tell(self, mut client: TcpStream, mut first: [u8; FIRST_LEN]) -> io::Result<()> {
         let error = match self {
             Self::NobodyLeads => {
                 tracing::warn!("a client is turned away: no gateway that leads can be reached");
@@ -196,9 +204,21 @@ impl Unreached {
             }
             Self::TooMany => too_many_handshakes(),
         };
+        // GSS, then TLS, then neither.
+        for _ in 0..2 {
+            if is_encryption_request(&first) {
+                client.write_all(b"N").await?;
+                client.read_exact(&mut first).await?;
+            }
+        }
+        if let Ok(Some(len)) = packet_len(&first) {
+            // What is not read when the connection ends may take the error with it.
+            let mut rest = vec![0; len - FIRST_LEN];
+            _ = timeout(REST_PATIENCE, client.read_exact(&mut rest)).await;
+        }
         let mut refusal = BytesMut::new();
         error.put(&mut refusal, b'E');
-        let _ = timeout(REACH_PATIENCE, client.write_all(&refusal)).await;
+        client.write_all(&refusal).await
     }
 }
 

@@ -39,6 +39,9 @@ const TURN_PATIENCE: Duration = Duration::from_secs(1);
 /// How long transactions may take that others have brought to a gateway that was ending already.
 const BROUGHT_PATIENCE: Duration = Duration::from_secs(2);
 
+/// How long sessions may take to tell their clients that they have been ended.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+
 /// Pause of one that could not take the lead, before it tries again.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
@@ -298,6 +301,12 @@ async fn lead(
                 registry.drain();
                 let emptied = async { while brought.join_next().await.is_some() {} };
                 _ = tokio::time::timeout(BROUGHT_PATIENCE, emptied).await;
+                registry.end_all();
+                let told = async {
+                    while sessions.join_next().await.is_some() {}
+                    while brought.join_next().await.is_some() {}
+                };
+                _ = tokio::time::timeout(FAREWELL_PATIENCE, told).await;
             };
             let drained = tokio::select! {
                 () = ending => Ok(()),
@@ -308,6 +317,9 @@ async fn lead(
             Led::UntilTheEnd(drained)
         }
         Err(error) => {
+            registry.end_all();
+            let told = async { while sessions.join_next().await.is_some() {} };
+            _ = tokio::time::timeout(FAREWELL_PATIENCE, told).await;
             sessions.shutdown().await;
             match is_replaced(&error) {
                 true => Led::Refused(listener, error),

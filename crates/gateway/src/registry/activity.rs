@@ -312,6 +312,17 @@ impl Activities {
         }
     }
 
+    /// Makes every session end as soon as its statement does.
+    pub fn terminate_all(&self, why: &'static str) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for activity in all.values().filter_map(Weak::upgrade) {
+            let _ = activity.terminated.set(why);
+            activity.cancelled_at.store(activity.message.load(Ordering::Relaxed), Ordering::SeqCst);
+            activity.cancelled.notify_waiters();
+            activity.ask_to_look_up();
+        }
+    }
+
     /// Wakes every session that waits for its client.
     pub fn wake_all(&self) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -139,6 +139,12 @@ impl Registry {
         self.activities.wake_all();
     }
 
+    /// No session goes on: each is told so as soon as it waits for its client, or for something in the gateway.
+    pub fn end_all(&self) {
+        self.drain();
+        self.activities.terminate_all(activity::TERMINATED_MESSAGE);
+    }
+
     /// Whether the session of this number is to end.
     pub fn drains(&self, session: u64) -> bool {
         session < self.drained_below.load(Ordering::Acquire)

@@ -162,10 +162,13 @@ impl Session {
     /// ended it.
     async fn wait_for_message(&mut self) -> Result<bool, ClientError> {
         let is_outside = self.tx.transaction.mode == Mode::None && self.is_at_rest();
+        // What a flight has committed is not told of before its Sync: sent away before that, a client takes it for
+        // undone.
+        let may_drain = is_outside && !self.pipeline.has_begun();
         if let Some(why) = self.tx.ended_by.take() {
             return self.send_away(&why).await;
         }
-        if (is_outside && self.tx.registry.drains(self.tx.number))
+        if (may_drain && self.tx.registry.drains(self.tx.number))
             || self.tx.activity.is_terminated()
         {
             return self.send_away(&self.tx.activity.farewell()).await;
@@ -198,7 +201,7 @@ impl Session {
                     if let Some(why) = self.tx.ended_by.take() {
                         return self.send_away(&why).await;
                     }
-                    if (is_outside && self.tx.registry.drains(self.tx.number))
+                    if (may_drain && self.tx.registry.drains(self.tx.number))
                         || self.tx.activity.is_terminated()
                     {
                         return self.send_away(&self.tx.activity.farewell()).await;

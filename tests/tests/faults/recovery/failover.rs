@@ -109,13 +109,12 @@ fn basebackup(servers: &Cluster) -> Option<PathBuf> {
     found
 }
 
-/// Node 2 is one of its server and this standby.
-fn with_standby(servers: &Cluster, standby: &Standby) -> Config {
+/// The node of this index is one of its server and this standby.
+fn with_standby(servers: &Cluster, standby: &Standby, index: usize) -> Config {
     let mut config = gateway::config(servers, String::new());
-    let second = &mut config.nodes[1];
-    second.hosts =
-        vec![format!("127.0.0.1:{}", standby.port), format!("127.0.0.1:{}", second.port)];
-    second.host = String::new();
+    let node = &mut config.nodes[index];
+    node.hosts = vec![format!("127.0.0.1:{}", standby.port), format!("127.0.0.1:{}", node.port)];
+    node.host = String::new();
     config
 }
 
@@ -124,7 +123,7 @@ fn a_promoted_standby_takes_over_with_every_transaction_whole() -> Result {
     let servers = servers::durable(2)?;
     let Some(basebackup) = basebackup(&servers) else { return Ok(()) };
     let standby = Standby::of(&servers, 1, &basebackup)?;
-    let config = with_standby(&servers, &standby);
+    let config = with_standby(&servers, &standby, 1);
     let mut cluster = TestCluster::start_configured(servers, config)?;
     let gateway = cluster.endpoint();
     make_accounts(&gateway)?;
@@ -157,7 +156,7 @@ fn a_primary_that_goes_on_beside_its_successor_answers_nobody() -> Result {
     let pid_file = fs::read_to_string(servers.server(1).dir().join("data/postmaster.pid"))?;
     let pid = pid_file.lines().next().context("a pid")?.to_owned();
     let signal = |signal: &str| programs::run(Command::new("kill").args([signal, &pid])).map(drop);
-    let config = with_standby(&servers, &standby);
+    let config = with_standby(&servers, &standby, 1);
     let mut other_way_round = config.clone();
     other_way_round.nodes[1].hosts.reverse();
     let mut cluster = TestCluster::start_configured(servers, config)?;
@@ -228,4 +227,46 @@ fn a_primary_that_goes_on_beside_its_successor_answers_nobody() -> Result {
     }
     ensure!(Client::connect(&old)?.value(&read)? == "0", "the old one is not there any more");
     Ok(())
+}
+
+/// Node 1's primary goes on beside its successor, and so does the gateway that leads there, while another one leads by
+/// the successor: the former hears of it from the other nodes, follows, and shows what the latter has.
+#[test]
+fn a_gateway_that_leads_by_a_former_primary_follows_who_leads_by_its_successor() -> Result {
+    let servers = servers::durable(2)?;
+    let Some(basebackup) = basebackup(&servers) else { return Ok(()) };
+    let standby = Standby::of(&servers, 0, &basebackup)?;
+    let old = servers::endpoint(&servers, 0);
+    let config = with_standby(&servers, &standby, 0);
+    let mut cluster = TestCluster::start_configured(servers, config.clone())?;
+    let at = cluster.endpoint();
+    let mut client = Client::connect(&at)?;
+    client.query(
+        "CREATE TABLE t (id int PRIMARY KEY, v int) DISTRIBUTE BY HASH (id);
+         INSERT INTO t SELECT n, 0 FROM generate_series(1, 20) n;
+         CREATE TABLE h (v int) DISTRIBUTE BY HOME;
+         INSERT INTO h VALUES (0)",
+    )?;
+    let read = "SELECT v FROM h";
+    standby.promote()?;
+    let latter = GatewayProcess::start_configured(config, &[])?;
+    let mut through_latter = Client::connect(&latter.endpoint())?;
+    through_latter.query("UPDATE h SET v = 1; UPDATE t SET v = 1")?;
+    ensure!(Client::connect(&old)?.value(read)? == "0", "the old one is not there any more");
+    eventually("the former follows", || {
+        let shown = Client::connect(&at)?.value(read)?;
+        ensure!(shown == "1", "{shown}");
+        Ok(())
+    })?;
+    // The session that it had was ended.
+    ensure!(client.value(read).map_or(true, |shown| shown == "1"));
+    for round in 2..12 {
+        let (mut writer, mut reader) =
+            (Client::connect(&at)?, Client::connect(&latter.endpoint())?);
+        writer.query(&format!("UPDATE h SET v = {round}"))?;
+        ensure!(reader.value(read)? == round.to_string());
+        ensure!(reader.value("SELECT sum(v) FROM t")? == "20");
+    }
+    cluster.leave_unaudited("its node 1 is another server");
+    cluster.stop_gateway()
 }

@@ -106,6 +106,11 @@ pub(in crate::session) struct Pipeline {
 }
 
 impl Pipeline {
+    /// Whether a message has come since the last Sync.
+    pub(in crate::session) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
     /// Whether a statement's rows are due.
     pub(super) fn executes(&self) -> bool {
         self.expects.iter().any(|due| matches!(due, Expect::Execute))
