@@ -41,6 +41,50 @@ const TABLES: [&str; 6] = [
 /// A subquery that depends on the row around it, of which only the final statement can say what comes first.
 const DEPENDENT: &str = "SELECT (SELECT count(*) FROM big b WHERE b.s = s.id) || ' of ' || s.name FROM small s ORDER BY s.id DESC LIMIT 1 OFFSET 1";
 
+/// Both are large, and neither is joined by its key: their rows meet on all nodes.
+#[test]
+fn rows_of_large_tables_meet() -> Result<()> {
+    let cluster = start()?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    run(&mut client, &TABLES)?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE large (id int PRIMARY KEY, s bigint, n int) DISTRIBUTE BY HASH (id)",
+            "INSERT INTO large SELECT k, nullif(k % 3000, 7), k FROM generate_series(1, 9000) k",
+            "ANALYZE large",
+        ],
+    )?;
+    for (sql, table, to, answer) in [
+        (
+            "SELECT count(*) || ' ' || sum(l.n) FROM big b JOIN large l ON l.s = b.s",
+            "large",
+            "the node that each belongs to",
+            "35100 108695700",
+        ),
+        (
+            "SELECT count(*) FROM (SELECT l.s, count(*) FROM large l JOIN big b ON l.s = b.s GROUP BY l.s) q",
+            "big",
+            "the node that each belongs to",
+            "39",
+        ),
+        // Of two nodes each has half of the others' rows: that is less than what would meet.
+        (
+            "SELECT count(*) || ' ' || count(b.id) FROM large l LEFT JOIN big b ON l.s = b.s",
+            "big",
+            "every node",
+            "43983 35100",
+        ),
+    ] {
+        let lines = client.query(&format!("EXPLAIN {sql}"))?;
+        let expected = format!("Chosen by its rows: bring {table} to {to}");
+        let is_there = lines.iter().flatten().flatten().any(|line| line.trim() == expected);
+        ensure!(is_there, "{sql}\n{lines:#?}");
+        assert_eq!(client.value(sql)?, answer, "{sql}");
+    }
+    Ok(())
+}
+
 #[test]
 fn the_small_table_travels() -> Result<()> {
     let cluster = start()?;

@@ -75,7 +75,7 @@ pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<BroughtItem>>
         elsewhere(analysis, &facts, is_elsewhere)
     });
     let mut all: Vec<Vec<BroughtItem>> = Vec::new();
-    for brought in staying.chain(meetings(analysis, &choices)) {
+    for brought in staying.chain(meetings(analysis)) {
         if !brought.is_empty() && !all.contains(&brought) {
             all.push(brought);
         }
@@ -105,9 +105,10 @@ fn elsewhere(
     elsewhere.iter().map(brought).collect()
 }
 
-/// For each table in which the query is linear and each of its columns that is joined: its rows by the hash of that
-/// column, and those of the others that it is joined with by the hash of theirs, unless they are there already.
-fn meetings(analysis: &Analysis<'_>, choices: &[Vec<ItemId>]) -> Vec<Vec<BroughtItem>> {
+/// For each table and each of its columns that is joined, if the query is linear in the table once its rows are apart
+/// by the hash of that column: they, and those of the others that it is joined with, by the hash of theirs, unless they
+/// are there already.
+fn meetings(analysis: &Analysis<'_>) -> Vec<Vec<BroughtItem>> {
     let Some(maps) = analysis.maps else { return Vec::new() };
     let is_by_hash = |map: &MapId| maps.get(map).is_some_and(|of| of.bucketing.splits().is_none());
     let of_tables = analysis.distributed().filter_map(|(_, _, spread)| match spread {
@@ -119,29 +120,31 @@ fn meetings(analysis: &Analysis<'_>, choices: &[Vec<ItemId>]) -> Vec<Vec<Brought
     if candidates.is_empty() {
         candidates.extend(maps.keys().copied().find(is_by_hash));
     }
-    let mut meetings = Vec::new();
-    for choice in choices {
-        let [base] = choice[..] else { continue };
-        for column in joined_columns(analysis, base) {
-            let met = |map: MapId| {
-                let facts = Facts::from_meeting(analysis, column, map);
-                let is_elsewhere = |item: &ItemId| *item == base || !facts.is_local(*item);
-                let brought = elsewhere(analysis, &facts, is_elsewhere);
-                let meets = |of: &BroughtItem| matches!(of.at, Whereabouts::Hash { .. });
-                // Whoever is everywhere has no rows apart.
-                let is_apart = brought.iter().any(|of| of.item == base && meets(of));
-                let others = analysis.distributed().filter(|(item, ..)| *item != base);
-                let is_met = |item: ItemId| {
-                    facts.is_local(item) || brought.iter().any(|of| of.item == item && meets(of))
-                };
-                let met = others.filter(|(item, ..)| is_met(*item)).count();
-                (is_apart && 0 < met).then_some(brought)
-            };
-            // By a map by which some table is there already, the fewest travel.
-            meetings.extend(candidates.iter().copied().filter_map(met).min_by_key(Vec::len));
-        }
-    }
-    meetings
+    let columns = analysis.distributed().flat_map(|(item, ..)| joined_columns(analysis, item));
+    let meetings = columns.filter_map(|column| {
+        let of_maps = candidates.iter().filter_map(|map| meeting(analysis, column, *map));
+        // By a map by which some table is there already, the fewest travel.
+        of_maps.min_by_key(Vec::len)
+    });
+    meetings.collect()
+}
+
+/// The tables that are brought to where the rows of one are by the hash of this column; `None` if it is of no use.
+fn meeting(analysis: &Analysis<'_>, column: ColumnId, map: MapId) -> Option<Vec<BroughtItem>> {
+    let base = BroughtItem { item: column.item, at: Whereabouts::Hash { key: column.column, map } };
+    let facts = Facts::from_meeting(analysis, column, map);
+    let is_elsewhere = |item: &ItemId| *item == base.item || !facts.is_local(*item);
+    let brought = elsewhere(analysis, &facts, is_elsewhere);
+    // Otherwise another mention of the table needs its rows elsewhere.
+    let is_apart = brought.contains(&base);
+    let is_met = |item: ItemId| {
+        let comes = |of: &BroughtItem| of.item == item && of.at != Whereabouts::Replicated;
+        item != base.item && (facts.is_local(item) || brought.iter().any(comes))
+    };
+    let is_of_use = is_apart && analysis.distributed().any(|(item, ..)| is_met(item));
+    let is_linear =
+        || bases_before_grouping(&analysis.with_brought(&[base])).contains(&vec![base.item]);
+    (is_of_use && is_linear()).then_some(brought)
 }
 
 /// The columns of a table, beside its key, that the statement compares with others and whose values meet their equals
