@@ -1,5 +1,5 @@
 --! only where tables are at home
---! distribution by_key: things HASH (k); placed HASH (id); names REPLICATED
+--! distribution by_key: things HASH (k); placed HASH (id); names REPLICATED; latter.it HASH (c); many HASH (k)
 --! changes data
 -- Where tables are at home unless they say otherwise: what blocks define is on all nodes, or refused; and what node 1 alone
 -- has is not taken for something else of its name.
@@ -93,3 +93,49 @@ CREATE TABLE names (id int);
 CREATE TEMPORARY TABLE names (id text);
 SELECT k, (ROW('0' || k)::names).id FROM things WHERE k < 4 ORDER BY k;
 DROP TABLE pg_temp.names;
+-- Also where a type of rows is named before its value, or as that of an array's elements.
+CREATE SCHEMA former;
+CREATE SCHEMA latter;
+CREATE TABLE latter.it (c int PRIMARY KEY, x int);
+CREATE TABLE former.it (x int, c int);
+CREATE TABLE many (k int PRIMARY KEY, v int, t text);
+INSERT INTO many SELECT n FROM generate_series(1, 9) n;
+SET search_path = former, latter, public;
+SELECT k, (it '(1,2)').c FROM many ORDER BY k;
+SELECT k, (('{"(1,2)"}'::_it)[1]).c FROM many ORDER BY k;
+SELECT k FROM many WHERE (it '(1,2)').c = 2 ORDER BY k;
+SELECT k, (x.q[1]).c FROM many, jsonb_to_record('{"q":["(1,2)"]}') AS x(q _it) ORDER BY k;
+-- refused in by_key: other nodes have another type of that name
+UPDATE many SET v = (it '(1,2)').c;
+-- refused in by_key: the same
+UPDATE many SET v = (('{"(1,2)"}'::_it)[1]).c WHERE k > 2;
+-- refused in by_key: the same
+CREATE VIEW public.shows AS SELECT k, (it '(1,2)').c AS q FROM many;
+-- refused in by_key: the same
+CREATE DOMAIN public.listed AS _it;
+-- refused in by_key: the same
+CREATE TYPE public.has_list AS (a _it);
+-- refused in by_key: the same
+CREATE FUNCTION public.of_list(_it) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+CREATE FUNCTION public.second_of(int) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT (it '(1,2)').c $$;
+CREATE FUNCTION public.second_of_list(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ DECLARE a _it := '{"(1,2)"}'; BEGIN RETURN a[1].c; END $$;
+SELECT k, second_of(k) FROM many ORDER BY k;
+SELECT k, second_of_list(k) FROM many ORDER BY k;
+-- refused in by_key: the same
+UPDATE many SET v = second_of_list(k);
+RESET search_path;
+-- And a session's own types, in its functions.
+CREATE DOMAIN precise AS numeric(10, 0);
+CREATE DOMAIN pg_temp.precise AS numeric(10, 2);
+CREATE FUNCTION rounded(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ DECLARE x precise := $1 + 0.25; BEGIN RETURN x; END $$;
+CREATE FUNCTION rounded_list(int) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ DECLARE x precise[] := ARRAY[$1 + 0.25]; BEGIN RETURN x; END $$;
+CREATE FUNCTION rounded_sql(int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT CAST($1 + 0.25 AS precise)::text $$;
+SELECT k, rounded(k) FROM many ORDER BY k;
+SELECT k, rounded_list(k) FROM many ORDER BY k;
+SELECT k, rounded_sql(k) FROM many ORDER BY k;
+SELECT k, ('{3.14}'::_precise)::text FROM many ORDER BY k;
+-- refused in by_key: the same
+UPDATE many SET t = rounded(k);
+-- refused in by_key: the same
+UPDATE many SET t = ('{3.14}'::_precise)::text;
+DROP DOMAIN pg_temp.precise;

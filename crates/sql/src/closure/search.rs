@@ -19,7 +19,7 @@ use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
     TypeCode, Use, Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted,
-    words_of,
+    types_of_name, words_of,
 };
 
 /// Whose code is searched.
@@ -225,11 +225,9 @@ impl<'a> Search<'a> {
             return self.opaque("this statement", "cannot be read");
         };
         let words = words_of(&tokens);
-        let named = self
-            .scope
-            .temporary_code
-            .iter()
-            .find(|code| words.names.iter().any(|word| word.name == **code));
+        let is_named =
+            |code: &&String| words.names.iter().any(|word| word.types().any(|name| name == *code));
+        let named = self.scope.temporary_code.iter().find(is_named);
         if let Some(named) = named {
             self.opaque(&format!("the temporary object \"{named}\""), "may run code");
             self.reach.sets = true;
@@ -963,14 +961,24 @@ impl<'a> Search<'a> {
 
     /// Why a node that lacks what node 1 has would take another type for the one of this name.
     fn mistakes(&self, name: &Name, path: Path) -> Option<String> {
-        if !name.casts || name.before.is_some() {
+        if name.before.is_some() {
             return None;
         }
-        if path == SESSION && self.scope.temporary.contains(&name.name) {
-            return Some(format!(
-                "has values of the type of rows of the temporary \"{}\"",
-                name.name
-            ));
+        // Types of its own that the session has; tables may be meant by the same words.
+        if path == SESSION {
+            let is_code = |of: &str| self.scope.temporary_code.iter().any(|code| code == of);
+            if let Some(of) = name.types().find(|of| is_code(of)) {
+                return Some(format!("names the temporary \"{of}\""));
+            }
+        }
+        if !name.casts {
+            return None;
+        }
+        let is_temporary = |of: &str| self.scope.temporary.iter().any(|table| table == of);
+        if path == SESSION
+            && let Some(of) = name.types().find(|of| is_temporary(of))
+        {
+            return Some(format!("has values of the type of rows of the temporary \"{of}\""));
         }
         let table = mistakable_rows(self.catalog, &self.paths[path], &name.name)?;
         Some(format!(
@@ -1066,13 +1074,17 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The home table that gives its name to a type, as the first schema of a search path that has one of that name, where a
-/// later schema has another: nodes that lack the table would take that.
+/// The home table that gives its name to a type, or to one of arrays, as the first schema of a search path that has one
+/// of that name, where a later schema has another: nodes that lack the table would take that.
 pub(crate) fn mistakable_rows<'c>(
     catalog: &'c Catalog,
     path: &[String],
     name: &str,
 ) -> Option<&'c Arc<Relation>> {
+    types_of_name(name).find_map(|name| mistakable(catalog, path, name))
+}
+
+fn mistakable<'c>(catalog: &'c Catalog, path: &[String], name: &str) -> Option<&'c Arc<Relation>> {
     let relation = |schema: &String| catalog.relations.get(schema)?.get(name);
     let has_type = |schema: &String| catalog.code.has_type(schema, name);
     let first = path.iter().position(|schema| relation(schema).is_some() || has_type(schema))?;

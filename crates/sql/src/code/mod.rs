@@ -19,7 +19,9 @@ use std::sync::Arc;
 pub use body::Body;
 pub use builtins::{BuiltIn, classify};
 pub use volatility::Volatility;
-pub(crate) use words::{Called, Name, Words, certain_tokens, reads_uncounted, words_of};
+pub(crate) use words::{
+    Called, Name, Words, certain_tokens, reads_uncounted, types_of_name, words_of,
+};
 pub use words::{dotted_names, names_accounting};
 
 /// The first OID that a user's object can have.

@@ -20,10 +20,23 @@ pub(crate) struct Name {
     pub(crate) called: bool,
     /// It stands where a type may, and a table may not: after `::`, AS, or another name.
     pub(crate) typed: bool,
-    /// Hardly anything but a type can stand there: after `::`, at the end of CAST, behind a column in a list of such.
+    /// Hardly anything but a type can stand there: after `::`, at the end of CAST, before a string, behind a column in a
+    /// list of such.
     pub(crate) casts: bool,
     /// `[` or ARRAY follows: of a type, that makes it one of arrays.
     pub(crate) listed: bool,
+}
+
+impl Name {
+    /// The names of types that it may mean: of an array's type, that of its elements too, which it is made from.
+    pub(crate) fn types(&self) -> impl Iterator<Item = &str> {
+        types_of_name(&self.name)
+    }
+}
+
+/// The name, and for what may be an array's type (`_t`) that of its elements.
+pub(crate) fn types_of_name(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::once(name).chain(name.strip_prefix('_'))
 }
 
 /// What a word may mean that calls code.
@@ -144,6 +157,10 @@ fn cut(mut name: String) -> String {
     name
 }
 
+fn is_string(token: Token) -> bool {
+    matches!(token, Token::Sconst | Token::Usconst)
+}
+
 /// Names and operators among tokens.
 pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
     let mut words = Words::default();
@@ -187,7 +204,7 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                     |text: &str| at.checked_sub(1).is_some_and(|it| tokens[it].text == text);
                 match word(&tokens[at]).as_str() {
                     "" => tokens[at].text == "::",
-                    "as" => matches!(after, ")" | "["),
+                    "as" => matches!(after, ")" | "[" | "," | ";" | ""),
                     // A column's, in a list of such.
                     _ => {
                         typed
@@ -196,6 +213,9 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                     }
                 }
             });
+            // `t '…'` is a value of the type t.
+            let has_value = tokens.get(index + 1).is_some_and(|next| is_string(next.token));
+            let casts = casts || has_value;
             words.names.insert(Name { before: qualifier, name, called, typed, casts, listed });
             continue;
         }

@@ -17,7 +17,7 @@ use super::analysis::{
 };
 use super::context::Context;
 use super::names::{Found, Meaning};
-use super::syntax::{bare_name, is_star_output, named_output, string};
+use super::syntax::{bare_name, is_star_of_tables, named_output, string};
 use super::{oids, output_names};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -332,7 +332,7 @@ impl<'a> Analyser<'a> {
             && select.group_clause.is_empty()
             && select.having_clause.is_none();
         for target in &select.target_list {
-            match skips_stars && is_star_output(target) {
+            match skips_stars && is_star_of_tables(target) {
                 true => self.star_for_its_rights(target),
                 false => self.expression(target)?,
             }
@@ -379,7 +379,7 @@ impl<'a> Analyser<'a> {
         }
         let has_distinct_on = !on.is_empty();
         // The outputs of the statement itself are only needed to see what DISTINCT ranges over, and what stars mean.
-        let has_star = || select.target_list.iter().any(is_star_output);
+        let has_star = || select.target_list.iter().any(is_star_of_tables);
         let outputs = if query != 0 || !select.distinct_clause.is_empty() || has_star() {
             self.outputs(&select.target_list, query)
         } else {

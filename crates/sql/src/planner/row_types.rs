@@ -14,7 +14,7 @@ use super::context::Context;
 use super::syntax::string;
 use crate::catalog::{Placement, Relation};
 use crate::closure::mistakable_rows;
-use crate::code::words_of;
+use crate::code::{types_of_name, words_of};
 use crate::refusal::Refusal;
 use crate::statement::{Statement, tokens};
 use crate::walk;
@@ -29,8 +29,13 @@ fn of_home<'a>(name: &TypeName, context: &Context<'a>) -> Option<&'a Arc<Relatio
     if schema.is_none() && built_in_types::is_built_in(name) && !context.scope.puts_others_first() {
         return None;
     }
-    let relation = context.catalog.resolve(context.scope, schema, name)?;
-    (relation.placement == Placement::Home).then_some(relation)
+    let relation =
+        |name: &str| context.catalog.resolve(context.scope, schema, name).filter(|it| is_home(it));
+    types_of_name(name).find_map(relation)
+}
+
+fn is_home(relation: &Arc<Relation>) -> bool {
+    relation.placement == Placement::Home
 }
 
 /// A home table whose type of rows the statement names, anywhere.
@@ -82,11 +87,14 @@ pub(super) fn refuse_mistakable(
 fn is_temporary_namesake(name: &str, context: &Context<'_>) -> bool {
     let (scope, catalog) = (context.scope, context.catalog);
     let is_there = |schema: &String| {
-        catalog.relations.get(schema).is_some_and(|all| all.contains_key(name))
-            || catalog.code.has_type(schema, name)
+        types_of_name(name).any(|name| {
+            catalog.relations.get(schema).is_some_and(|all| all.contains_key(name))
+                || catalog.code.has_type(schema, name)
+        })
     };
-    scope.temporary.iter().chain(&scope.temporary_code).any(|temporary| temporary == name)
-        && scope.search_path.iter().any(is_there)
+    let is_temporary =
+        |name: &str| scope.temporary.iter().chain(&scope.temporary_code).any(|it| it == name);
+    types_of_name(name).any(is_temporary) && scope.search_path.iter().any(is_there)
 }
 
 /// Whether types stand in it without anything that says so.

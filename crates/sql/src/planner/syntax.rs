@@ -97,14 +97,34 @@ pub(super) fn is_star(reference: &ColumnRef) -> bool {
     reference.fields.last().is_some_and(|node| matches!(node.node, Some(NodeEnum::AStar(_))))
 }
 
-/// Whether an output is such a star.
+/// Whether an output stands for several columns: such a star, or one behind a composite value, `(f(x)).*`.
 pub(super) fn is_star_output(target: &Node) -> bool {
-    match &target.node {
-        Some(NodeEnum::ResTarget(target)) => {
-            let value = target.val.as_ref().and_then(|value| value.node.as_ref());
-            matches!(value, Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
+    match output_value(target) {
+        Some(NodeEnum::ColumnRef(reference)) => is_star(reference),
+        Some(value) => is_star_of_value(value),
+        None => false,
+    }
+}
+
+/// Whether an output is a star of tables' columns.
+pub(super) fn is_star_of_tables(target: &Node) -> bool {
+    matches!(output_value(target), Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
+}
+
+/// Whether it stands for all columns of a composite value.
+pub(super) fn is_star_of_value(value: &NodeEnum) -> bool {
+    match value {
+        NodeEnum::AIndirection(of) => {
+            of.indirection.last().is_some_and(|it| matches!(it.node, Some(NodeEnum::AStar(_))))
         }
         _ => false,
+    }
+}
+
+fn output_value(target: &Node) -> Option<&NodeEnum> {
+    match &target.node {
+        Some(NodeEnum::ResTarget(target)) => target.val.as_ref()?.node.as_ref(),
+        _ => None,
     }
 }
 

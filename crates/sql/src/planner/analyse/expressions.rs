@@ -9,7 +9,7 @@ use pg_query::protobuf::{ColumnRef, FuncCall, Node, SubLink, SubLinkType};
 use super::Analyser;
 use crate::planner::analysis::{ColumnId, ColumnUse, ItemId, Output, QueryId, SystemUse};
 use crate::planner::names::Meaning;
-use crate::planner::syntax::{is_star, name_of, string};
+use crate::planner::syntax::{is_star, is_star_of_value, name_of, string};
 use crate::planner::{functions, output_names};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -54,6 +54,10 @@ impl<'a> Analyser<'a> {
                     Meaning::Unknown if is_star(reference) => return None,
                     Meaning::Row(_) | Meaning::System(_) | Meaning::Unknown => (),
                 }
+            }
+            // How many columns its type has is not known here.
+            if is_star_of_value(value) {
+                return None;
             }
             let name = match target.name.as_str() {
                 "" => output_names::figure(value),
