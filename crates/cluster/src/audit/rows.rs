@@ -57,7 +57,7 @@ const TABLES: &str =
     c.relfilenode, a.attname, coalesce(nullif(t.typbasetype, 0), t.oid), p.map,
     (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(k.attname), ', ' ORDER BY k.attnum)
      FROM pg_catalog.pg_attribute k WHERE k.attrelid = c.oid AND k.attnum > 0 AND NOT k.attisdropped
-         AND k.attgenerated NOT IN ('s', 'v')),
+         AND k.attgenerated <> 'v'),
     (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(k.attname), ', ' ORDER BY k.attnum)
      FROM pg_catalog.pg_index i JOIN pg_catalog.pg_attribute k ON k.attrelid = c.oid
          AND k.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])

@@ -228,6 +228,13 @@ impl Redistribution {
         seals: &Seals,
     ) -> Result<(), GatewayError> {
         let Steps { first, sources, then } = leaf.steps(&self.travel, &self.nodes, map);
+        if !sources.is_empty()
+            && let Some(check) = leaf.check_generated(at(connections, NodeId::HOME)).await?
+        {
+            for (node, _) in &sources {
+                leaf.as_owner(at(connections, *node), &check, "", seals).await?;
+            }
+        }
         progress.enter(Phase::Deleting);
         for (node, sql) in first {
             leaf.as_owner(at(connections, node), &sql, "", seals).await?;

@@ -120,6 +120,50 @@ WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid 
         Ok(format!("INSERT INTO {} {into} FROM pg_catalog.unnest($1) AS u", self.name))
     }
 
+    /// What fails on a node of whose rows a generated column would get another value if it were computed anew, as it is
+    /// of each row that moves; `None`: it has none. Otherwise copies would differ, or values change unasked.
+    pub(super) async fn check_generated(
+        &self,
+        home: &mut NodeConnection,
+    ) -> Result<Option<String>, GatewayError> {
+        let table = format!("{}::pg_catalog.regclass::pg_catalog.oid", quote_literal(&self.name));
+        let of_table = format!(
+            "FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_attrdef d
+        ON d.adrelid OPERATOR(pg_catalog.=) a.attrelid AND d.adnum OPERATOR(pg_catalog.=) a.attnum
+    WHERE a.attrelid OPERATOR(pg_catalog.=) {table} AND a.attgenerated OPERATOR(pg_catalog.=) 's'"
+        );
+        let rows = home.rows(&format!("SELECT {of_table} LIMIT 1")).await?;
+        if rows.rows.is_empty() {
+            return Ok(None);
+        }
+        let message = format!("generated columns of {} would get other values", self.name);
+        let detail = "Rows that move are computed anew, and what computes them has changed since they were stored.";
+        let hint =
+            format!("Compute all of them anew first: UPDATE {} SET column = column.", self.name);
+        // Names in the expressions are printed by the search path that they are read by.
+        let block = format!(
+            "DECLARE stored text; computed text; differs boolean;
+BEGIN
+    SELECT pg_catalog.string_agg(pg_catalog.concat('{ROW}.', pg_catalog.quote_ident(a.attname)), ', ' ORDER BY a.attnum),
+        pg_catalog.string_agg(pg_catalog.pg_get_expr(d.adbin, d.adrelid), ', ' ORDER BY a.attnum)
+    INTO stored, computed {of_table};
+    EXECUTE pg_catalog.concat({}, stored, ')::pg_catalog.text IS DISTINCT FROM ROW(', computed,
+        ')::pg_catalog.text)') INTO differs;
+    IF differs THEN
+        RAISE object_not_in_prerequisite_state USING MESSAGE = {}, DETAIL = {}, HINT = {};
+    END IF;
+END",
+            quote_literal(&format!(
+                "SELECT EXISTS (SELECT FROM ONLY {} AS {ROW} WHERE ROW(",
+                self.name
+            )),
+            quote_literal(&message),
+            quote_literal(detail),
+            quote_literal(&hint),
+        );
+        Ok(Some(format!("DO {}", quote_literal(&block))))
+    }
+
     /// Runs a statement on a node as the owner of this table. `rows` are its `$1`, unless they are empty.
     pub(super) async fn as_owner(
         &self,

@@ -1595,7 +1595,13 @@ BEGIN
         UNION ALL SELECT h.own ->> 'drop' FROM jsonb_array_elements(tutti.describe('{}', true) -> 'first') h (own)
         WHERE h.own ->> 'drop' IS NOT NULL AND concat(h.own ->> 'probe', ' ', h.own ->> 'make') NOT IN (
             SELECT concat(e ->> 'probe', ' ', e ->> 'make') FROM jsonb_array_elements(wanted -> 'first') e)
-        UNION ALL SELECT format('DROP SCHEMA IF EXISTS %I CASCADE', n.nspname) FROM pg_namespace n
+    LOOP
+        EXECUTE stale;
+        found_any := true;
+    END LOOP;
+    -- Of extensions that are gone by now, the schemas too.
+    FOR stale IN
+        SELECT format('DROP SCHEMA IF EXISTS %I CASCADE', n.nspname) FROM pg_namespace n
         WHERE n.oid >= 16384 AND n.nspname NOT IN ('tutti', 'public') AND n.nspname !~ '^pg_'
             AND format('EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %L)', n.nspname) NOT IN (
                 SELECT e ->> 'probe' FROM jsonb_array_elements(wanted -> 'first') e)
