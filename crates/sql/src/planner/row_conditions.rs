@@ -64,7 +64,7 @@ pub(super) fn of_own_rows(
             conditions.push(reader.text(&conjunct)?);
         } else if all {
             return Err(Refusal::unsupported(
-                "FOR UPDATE of rows on several nodes is not supported with this condition",
+                "locking rows of several nodes is not supported with this condition",
                 "It must be checked where the rows are, before they are locked.",
                 "Use conditions on the table's own columns without subqueries or volatile functions.",
             ));

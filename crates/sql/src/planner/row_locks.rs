@@ -95,7 +95,7 @@ pub(super) fn take(
 
 fn refusal() -> Refusal {
     Refusal::unsupported(
-        "FOR UPDATE of rows on several nodes is not supported in this query",
+        "locking rows of several nodes is not supported in this query",
         "The rows are brought together before the query's result is known, so it is not known which of them to \
          lock.",
         "Lock the rows by a query over the one table, with a LIMIT of its own only, or pin the distribution key.",

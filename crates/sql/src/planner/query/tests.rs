@@ -488,7 +488,7 @@ fn gather() {
     check(
         "SELECT name FROM customers WHERE name = 'x' AND EXISTS (SELECT 1 FROM home) FOR UPDATE",
         expect![[r#"
-            0A000 FOR UPDATE of rows on several nodes is not supported with this condition
+            0A000 locking rows of several nodes is not supported with this condition
               It must be checked where the rows are, before they are locked.
               Use conditions on the table's own columns without subqueries or volatile functions.
         "#]],
@@ -756,7 +756,7 @@ fn first_rows_are_locked() {
         "SELECT * FROM tickets t JOIN customers c ON t.title = c.name FOR UPDATE OF t",
     ] {
         let plan = planned(sql, 3);
-        assert!(plan.starts_with("0A000 FOR UPDATE of rows on several nodes"), "{sql}\n{plan}");
+        assert!(plan.starts_with("0A000 locking rows of several nodes"), "{sql}\n{plan}");
     }
 }
 
