@@ -50,14 +50,23 @@ impl Housekeeper {
         helpers.spawn(carrying_monitor::run(self.cluster.clone()));
         helpers.spawn(self.publishing());
         let mut effects = Vec::new();
-        let mut tenure = Tenure::serving(self.cluster.incarnation(), &mut effects);
+        let own = self.cluster.incarnation();
+        let mut tenure = Tenure::serving(own, &mut effects);
+        let mut newest = self.cluster.newest_incarnation();
         loop {
             // Each effect of a gateway that serves is answered before the next one comes.
             let Some(effect) = effects.pop() else {
                 unreachable!("a gateway's tenure stands still")
             };
+            let replaced = async {
+                let newest = newest.wait_for(|newest| own < *newest).await;
+                newest.map(|newest| Event::Newest(*newest))
+            };
             let performed = tokio::select! {
                 performed = self.perform(effect) => performed,
+                // Whichever node knows it, and whatever this gateway waits for: node 1 may be one that was replaced, or
+                // another gateway may have its lock.
+                Ok(event) = replaced => Ok(event),
                 // The whole runtime ends, in whatever order.
                 Some(Err(error)) = helpers.join_next(), if !helpers.is_empty() => {
                     if error.is_cancelled() {
@@ -88,16 +97,7 @@ impl Housekeeper {
     /// Does what the tenure says.
     async fn perform(&mut self, effect: Effect) -> Result<Event, GatewayError> {
         match effect {
-            Effect::WatchLock => {
-                let mut newest = self.cluster.newest_incarnation();
-                let own = self.cluster.incarnation();
-                tokio::select! {
-                    event = await_lock_event(&mut self.lock) => event,
-                    Ok(newest) = newest.wait_for(|newest| own < *newest) => {
-                        Ok(Event::Newest(*newest))
-                    }
-                }
-            }
+            Effect::WatchLock => await_lock_event(&mut self.lock).await,
             Effect::TakeLock => self.retake_lock().await,
             Effect::ReadNewest => newest(&mut self.lock).await,
             Effect::RetryLater => {

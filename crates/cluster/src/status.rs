@@ -157,7 +157,7 @@ async fn ask(
     let settings = [("application_name", "tutti status"), ("client_encoding", "UTF8")];
     let own = endpoint.config();
     let credentials = Credentials::of_gateway(own);
-    settle_on_newest(endpoint).await;
+    settle_on_newest(endpoint).await?;
     let mut connection = NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?;
     let cluster_id = check_identity(&mut connection, config, None).await?;
     let facts = read_facts(&mut connection, &config.cluster).await?;

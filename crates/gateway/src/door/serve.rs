@@ -317,9 +317,7 @@ async fn lead(
             Led::UntilTheEnd(drained)
         }
         Err(error) => {
-            registry.end_all();
-            let told = async { while sessions.join_next().await.is_some() {} };
-            _ = tokio::time::timeout(FAREWELL_PATIENCE, told).await;
+            // At once: what they read may be another gateway's to say.
             sessions.shutdown().await;
             match is_replaced(&error) {
                 true => Led::Refused(listener, error),

@@ -93,9 +93,12 @@ async fn refuse_stranger(
 /// Of several hosts that take writes, the one of the latest timeline is the node: a standby that was promoted, not the
 /// primary whose place it has taken, which may go on for a while. All are asked at once; clients' connections go where
 /// the answer says.
-pub async fn settle_on_newest(endpoint: &Endpoint) {
+///
+/// Errors: of those that take writes none is of the latest timeline that this process has seen: the node is away, and
+/// what answers is a primary whose place it has taken.
+pub async fn settle_on_newest(endpoint: &Endpoint) -> Result<(), NodeError> {
     if !endpoint.is_open_question() {
-        return;
+        return Ok(());
     }
     let mut asking = JoinSet::new();
     for (position, address) in endpoint.addresses() {
@@ -127,9 +130,33 @@ pub async fn settle_on_newest(endpoint: &Endpoint) {
     while let Some(asked) = asking.join_next().await {
         newest = newest.max(asked.ok().flatten());
     }
-    if let Some((_, position)) = newest {
+    if let Some((timeline, position)) = newest {
+        if !endpoint.note_timeline(&timeline) {
+            return Err(succeeded(endpoint));
+        }
         endpoint.note_writable(position);
         endpoint.settle();
+    }
+    Ok(())
+}
+
+fn succeeded(endpoint: &Endpoint) -> NodeError {
+    let message = "only a former primary answers, whose place another server has taken";
+    NodeError::unreachable(endpoint, io::Error::other(message))
+}
+
+/// A host that was asked may be down by now, and another be taken that answers.
+async fn refuse_succeeded(
+    connection: &mut NodeConnection,
+    endpoint: &Endpoint,
+) -> Result<(), NodeError> {
+    if endpoint.config().addresses().len() == 1 {
+        return Ok(());
+    }
+    let rows = connection.rows(ASK_WRITTEN).await?;
+    match endpoint.note_timeline(rows.text(0, 0).unwrap_or_default()) {
+        true => Ok(()),
+        false => Err(succeeded(endpoint)),
     }
 }
 
@@ -147,10 +174,11 @@ pub async fn open_own(
     let own = endpoint.config();
     let credentials = Credentials::of_gateway(own);
     let opening = async {
-        settle_on_newest(endpoint).await;
+        settle_on_newest(endpoint).await?;
         let mut connection =
             NodeConnection::open(endpoint, &own.user, &credentials, &settings).await?;
         refuse_stranger(&mut connection, endpoint).await?;
+        refuse_succeeded(&mut connection, endpoint).await?;
         if durability == Durability::Full {
             connection
                 .rows(

@@ -6,7 +6,7 @@
 //! Never: opens a connection ([`super::NodeConnection::open`] does).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tutti_configuration::{Address, Config, NodeConfig};
 use tutti_sql::catalog::NodeId;
@@ -26,6 +26,8 @@ struct Inner {
     writable: AtomicUsize,
     /// All hosts were asked which of them it is.
     is_settled: AtomicBool,
+    /// The latest timeline that one of them had, in hexadecimal digits of one length.
+    timeline: Mutex<String>,
     connector: Connector,
     open: Arc<OpenConnections>,
     /// The id of the cluster that the server must belong to.
@@ -40,6 +42,7 @@ impl Endpoint {
             database: database.to_owned(),
             writable: AtomicUsize::new(0),
             is_settled: AtomicBool::new(false),
+            timeline: Mutex::default(),
             connector: Connector::default(),
             open: Arc::default(),
             cluster_id: OnceLock::new(),
@@ -94,6 +97,17 @@ impl Endpoint {
     /// Whether several hosts have to be asked which of them the node is.
     pub(super) fn is_open_question(&self) -> bool {
         1 < self.0.config.addresses().len() && !self.0.is_settled.load(Ordering::Relaxed)
+    }
+
+    /// A host that takes writes has this timeline. False: one of them has had a later one, so that this is a primary
+    /// whose place another has taken.
+    pub(super) fn note_timeline(&self, timeline: &str) -> bool {
+        let mut latest = self.0.timeline.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_latest = latest.as_str() <= timeline;
+        if is_latest {
+            timeline.clone_into(&mut latest);
+        }
+        is_latest
     }
 
     /// They have been asked.

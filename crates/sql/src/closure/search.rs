@@ -18,8 +18,8 @@ use super::reach::{DECLARED_HOME, Reach, Reason};
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
-    TypeCode, Use, Words, WrittenWith, certain_tokens, events, names_accounting, reads_uncounted,
-    types_of_name, words_of,
+    TypeCode, Use, Words, WrittenWith, certain_tokens, events, is_cut_from, names_accounting,
+    reads_uncounted, types_of_name, words_of,
 };
 
 /// Whose code is searched.
@@ -225,8 +225,7 @@ impl<'a> Search<'a> {
             return self.opaque("this statement", "cannot be read");
         };
         let words = words_of(&tokens);
-        let is_named =
-            |code: &&String| words.names.iter().any(|word| word.types().any(|name| name == *code));
+        let is_named = |code: &&String| words.names.iter().any(|word| word.may_mean(code));
         let named = self.scope.temporary_code.iter().find(is_named);
         if let Some(named) = named {
             self.opaque(&format!("the temporary object \"{named}\""), "may run code");
@@ -966,17 +965,16 @@ impl<'a> Search<'a> {
         }
         // Types of its own that the session has; tables may be meant by the same words.
         if path == SESSION {
-            let is_code = |of: &str| self.scope.temporary_code.iter().any(|code| code == of);
-            if let Some(of) = name.types().find(|of| is_code(of)) {
+            if let Some(of) = self.scope.temporary_code.iter().find(|of| name.may_mean(of)) {
                 return Some(format!("names the temporary \"{of}\""));
             }
         }
-        if !name.casts {
+        // What may be an array's type is hardly anything else, wherever it stands.
+        if !name.casts && !name.name.starts_with('_') {
             return None;
         }
-        let is_temporary = |of: &str| self.scope.temporary.iter().any(|table| table == of);
         if path == SESSION
-            && let Some(of) = name.types().find(|of| is_temporary(of))
+            && let Some(of) = self.scope.temporary.iter().find(|of| name.may_mean(of))
         {
             return Some(format!("has values of the type of rows of the temporary \"{of}\""));
         }
@@ -1081,7 +1079,12 @@ pub(crate) fn mistakable_rows<'c>(
     path: &[String],
     name: &str,
 ) -> Option<&'c Arc<Relation>> {
-    types_of_name(name).find_map(|name| mistakable(catalog, path, name))
+    let cut =
+        path.iter().filter_map(|schema| catalog.relations.get(schema)).flat_map(|all| all.keys());
+    let mut cut = cut.filter(|of| is_cut_from(name, of));
+    types_of_name(name)
+        .find_map(|name| mistakable(catalog, path, name))
+        .or_else(|| cut.find_map(|of| mistakable(catalog, path, of)))
 }
 
 fn mistakable<'c>(catalog: &'c Catalog, path: &[String], name: &str) -> Option<&'c Arc<Relation>> {

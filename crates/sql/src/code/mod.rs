@@ -20,7 +20,8 @@ pub use body::Body;
 pub use builtins::{BuiltIn, classify};
 pub use volatility::Volatility;
 pub(crate) use words::{
-    Called, Name, Words, certain_tokens, reads_uncounted, types_of_name, words_of,
+    Called, Name, Words, certain_tokens, is_cut_from, may_name, reads_uncounted, types_of_name,
+    words_of,
 };
 pub use words::{dotted_names, names_accounting};
 

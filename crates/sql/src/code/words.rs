@@ -28,15 +28,28 @@ pub(crate) struct Name {
 }
 
 impl Name {
-    /// The names of types that it may mean: of an array's type, that of its elements too, which it is made from.
-    pub(crate) fn types(&self) -> impl Iterator<Item = &str> {
-        types_of_name(&self.name)
+    /// Whether it may mean this type, or arrays of it.
+    pub(crate) fn may_mean(&self, of: &str) -> bool {
+        may_name(&self.name, of)
     }
 }
 
-/// The name, and for what may be an array's type (`_t`) that of its elements.
+/// The name, and for what may be an array's type (`_t`, or with more of them where that was taken) those that its
+/// elements may have.
 pub(crate) fn types_of_name(name: &str) -> impl Iterator<Item = &str> {
-    std::iter::once(name).chain(name.strip_prefix('_'))
+    std::iter::successors(Some(name), |name| name.strip_prefix('_'))
+}
+
+/// Whether it may be the name of this type, or of an array's of it. (Such a name ends where names end.)
+pub(crate) fn may_name(name: &str, of: &str) -> bool {
+    types_of_name(name).any(|name| name == of) || is_cut_from(name, of)
+}
+
+/// Whether it may be the name of an array's type whose elements' name is too long to be all of it.
+pub(crate) fn is_cut_from(name: &str, of: &str) -> bool {
+    let is_whole = name.len() < NAME_BYTES_MAX - MAX_BYTES_OF_A_CHARACTER;
+    let kept = name.trim_start_matches('_');
+    !is_whole && name.starts_with('_') && kept.len() < of.len() && of.starts_with(kept)
 }
 
 /// What a word may mean that calls code.
@@ -148,9 +161,11 @@ fn is_before_table(word: &str) -> bool {
     )
 }
 
+const NAME_BYTES_MAX: usize = 63;
+const MAX_BYTES_OF_A_CHARACTER: usize = 4;
+
 /// As much of a name as PostgreSQL takes.
 fn cut(mut name: String) -> String {
-    const NAME_BYTES_MAX: usize = 63;
     if NAME_BYTES_MAX < name.len() {
         name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
     }
@@ -204,12 +219,17 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                     |text: &str| at.checked_sub(1).is_some_and(|it| tokens[it].text == text);
                 match word(&tokens[at]).as_str() {
                     "" => tokens[at].text == "::",
-                    "as" => matches!(after, ")" | "[" | "," | ";" | ""),
+                    "as" => matches!(after, ")" | "["),
                     // A column's, in a list of such.
                     _ => {
-                        typed
-                            && matches!(after, ")" | "," | "[")
-                            && (comes_before("(") || comes_before(","))
+                        let ends = matches!(after, ")" | "," | "[")
+                            || ["path", "not", "null", "default"]
+                                .iter()
+                                .any(|word| after.eq_ignore_ascii_case(word));
+                        let begins = comes_before("(")
+                            || comes_before(",")
+                            || at.checked_sub(1).is_some_and(|it| word(&tokens[it]) == "columns");
+                        typed && ends && begins
                     }
                 }
             });

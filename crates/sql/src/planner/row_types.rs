@@ -14,7 +14,7 @@ use super::context::Context;
 use super::syntax::string;
 use crate::catalog::{Placement, Relation};
 use crate::closure::mistakable_rows;
-use crate::code::{types_of_name, words_of};
+use crate::code::{may_name, types_of_name, words_of};
 use crate::refusal::Refusal;
 use crate::statement::{Statement, tokens};
 use crate::walk;
@@ -92,9 +92,8 @@ fn is_temporary_namesake(name: &str, context: &Context<'_>) -> bool {
                 || catalog.code.has_type(schema, name)
         })
     };
-    let is_temporary =
-        |name: &str| scope.temporary.iter().chain(&scope.temporary_code).any(|it| it == name);
-    types_of_name(name).any(is_temporary) && scope.search_path.iter().any(is_there)
+    scope.temporary.iter().chain(&scope.temporary_code).any(|of| may_name(name, of))
+        && scope.search_path.iter().any(is_there)
 }
 
 /// Whether types stand in it without anything that says so.

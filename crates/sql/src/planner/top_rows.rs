@@ -12,7 +12,7 @@ use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::own_rows::{concerns_only, split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::{is_star, string};
+use super::syntax::{is_star, is_star_of_value, string};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -198,12 +198,20 @@ pub(super) fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s
             && !matches!(of, Some(NodeEnum::ColumnRef(_)))
             && of.is_some_and(|of| super::output_names::figure(of) == name)
     };
-    if targets().flatten().any(|(target, value)| is_figured((target, value))) {
+    // The columns of a composite value have names of their own.
+    let is_of_value = |value: &Node| value.node.as_ref().is_some_and(is_star_of_value);
+    let mut targets = targets().flatten();
+    if targets.any(|(target, value)| is_figured((target, value)) || is_of_value(value)) {
         return None;
     }
     Some(found)
 }
 
+/// Whether it stands for several outputs.
 fn is_all(value: &Node) -> bool {
-    matches!(&value.node, Some(NodeEnum::ColumnRef(reference)) if is_star(reference))
+    match &value.node {
+        Some(NodeEnum::ColumnRef(reference)) => is_star(reference),
+        Some(value) => is_star_of_value(value),
+        None => false,
+    }
 }

@@ -140,12 +140,14 @@ WHERE a.attrelid OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid 
         let detail = "Rows that move are computed anew, and what computes them has changed since they were stored.";
         let hint =
             format!("Compute all of them anew first: UPDATE {} SET column = column.", self.name);
-        // Names in the expressions are printed by the search path that they are read by.
+        // Names in the expressions are printed by the search path that they are read by; what makes a value one of the
+        // column's type is not printed.
         let block = format!(
             "DECLARE stored text; computed text; differs boolean;
 BEGIN
     SELECT pg_catalog.string_agg(pg_catalog.concat('{ROW}.', pg_catalog.quote_ident(a.attname)), ', ' ORDER BY a.attnum),
-        pg_catalog.string_agg(pg_catalog.pg_get_expr(d.adbin, d.adrelid), ', ' ORDER BY a.attnum)
+        pg_catalog.string_agg(pg_catalog.concat('(', pg_catalog.pg_get_expr(d.adbin, d.adrelid), ')::',
+            pg_catalog.format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
     INTO stored, computed {of_table};
     EXECUTE pg_catalog.concat({}, stored, ')::pg_catalog.text IS DISTINCT FROM ROW(', computed,
         ')::pg_catalog.text)') INTO differs;
