@@ -625,6 +625,7 @@ fn rows_do_not_move_where_generated_columns_would_change() -> Result<()> {
     client.query(
         "CREATE TEXT SEARCH CONFIGURATION words (COPY = pg_catalog.simple);
          CREATE TABLE t (k int PRIMARY KEY, t text, g int GENERATED ALWAYS AS (k * 2) STORED,
+             n numeric(8,2) GENERATED ALWAYS AS (k * 1.234) STORED, c char(5) GENERATED ALWAYS AS ('ab') STORED,
              ts tsvector GENERATED ALWAYS AS (to_tsvector('public.words', t)) STORED) DISTRIBUTE BY HASH (k);
          INSERT INTO t (k, t) SELECT n, 'running ' || n FROM generate_series(1, 30) n",
     )?;

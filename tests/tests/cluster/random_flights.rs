@@ -347,7 +347,7 @@ fn judge(text: &str, found: &[String], plain: &[String], changes: Changes) -> Re
     }
 }
 
-fn is_told_of_an_end(failure: &String) -> bool {
+fn is_told_of_an_end(failure: &str) -> bool {
     failure.contains("57P01") && failure.contains("and with it the session's unknown state")
 }
 
@@ -402,7 +402,8 @@ impl Run<'_> {
                 ensure!(failed.len() < 20, "{text}, then {clear}: {failed:#?}; {found:#?}");
                 // Whoever is stopped and does not end within seconds, as on a busy machine, has his connections
                 // ended; and his session ends if code that is not seen may have left something on them.
-                if self.changes == Changes::Related && failed.last().is_some_and(is_told_of_an_end)
+                if self.changes == Changes::Related
+                    && failed.last().is_some_and(|it| is_told_of_an_end(it))
                 {
                     self.ended.fetch_add(1, Ordering::Relaxed);
                     subject = Client::connect(&self.gateway)?;

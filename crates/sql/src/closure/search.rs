@@ -964,10 +964,10 @@ impl<'a> Search<'a> {
             return None;
         }
         // Types of its own that the session has; tables may be meant by the same words.
-        if path == SESSION {
-            if let Some(of) = self.scope.temporary_code.iter().find(|of| name.may_mean(of)) {
-                return Some(format!("names the temporary \"{of}\""));
-            }
+        if path == SESSION
+            && let Some(of) = self.scope.temporary_code.iter().find(|of| name.may_mean(of))
+        {
+            return Some(format!("names the temporary \"{of}\""));
         }
         // What may be an array's type is hardly anything else, wherever it stands.
         if !name.casts && !name.name.starts_with('_') {
