@@ -27,6 +27,13 @@ fn run(client: &mut Client, statements: &[&str]) -> Result<()> {
     Ok(())
 }
 
+fn ensure_explained(client: &mut Client, sql: &str, expected: &str) -> Result<()> {
+    let lines = client.query(&format!("EXPLAIN {sql}"))?;
+    let is_there = lines.iter().flatten().flatten().any(|line| line.trim() == expected);
+    ensure!(is_there, "{sql}\n{lines:#?}");
+    Ok(())
+}
+
 /// Rows of the big table name those of the small one, and long words.
 const TABLES: [&str; 6] = [
     "CREATE TABLE big (id int PRIMARY KEY, s int, g int, word text) DISTRIBUTE BY HASH (id)",
@@ -76,10 +83,7 @@ fn rows_of_large_tables_meet() -> Result<()> {
             "43983 35100",
         ),
     ] {
-        let lines = client.query(&format!("EXPLAIN {sql}"))?;
-        let expected = format!("Chosen by its rows: bring {table} to {to}");
-        let is_there = lines.iter().flatten().flatten().any(|line| line.trim() == expected);
-        ensure!(is_there, "{sql}\n{lines:#?}");
+        ensure_explained(&mut client, sql, &format!("Chosen by its rows: bring {table} to {to}"))?;
         assert_eq!(client.value(sql)?, answer, "{sql}");
     }
     Ok(())
@@ -105,9 +109,7 @@ fn the_small_table_travels() -> Result<()> {
             "Chosen by its rows: bring big to the node that each belongs to",
         ),
     ] {
-        let lines = client.query(&format!("EXPLAIN {sql}"))?;
-        let is_there = lines.iter().flatten().flatten().any(|line| line.trim() == expected);
-        ensure!(is_there, "{sql}\n{lines:#?}");
+        ensure_explained(&mut client, sql, expected)?;
     }
     let counted = "SELECT string_agg(g || ':' || n, ' ' ORDER BY g) FROM (SELECT b.g, count(*) AS n FROM big b \
          JOIN small s ON s.id = b.s GROUP BY b.g) q";

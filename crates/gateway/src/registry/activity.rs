@@ -108,6 +108,17 @@ impl Activity {
         self.message.store(next, Ordering::Relaxed);
     }
 
+    fn terminate(&self, why: &'static str) {
+        // The first reason is as good as another.
+        let _ = self.terminated.set(why);
+        self.ask_to_look_up();
+    }
+
+    fn cancel(&self) {
+        self.cancelled_at.store(self.message.load(Ordering::Relaxed), Ordering::SeqCst);
+        self.cancelled.notify_waiters();
+    }
+
     /// Whether the session was asked to end.
     pub fn is_terminated(&self) -> bool {
         self.terminated.get().is_some()
@@ -284,18 +295,14 @@ impl Activities {
     /// Makes this session end as soon as its statement does; `why` is what its client is told.
     pub fn terminate(&self, process_id: i32, why: &'static str) {
         if let Some(activity) = self.of(process_id) {
-            // The first reason is as good as another.
-            let _ = activity.terminated.set(why);
-            activity.ask_to_look_up();
+            activity.terminate(why);
         }
     }
 
     /// Ends a session's wait in the gateway, if there is one.
     pub fn cancel(&self, process_id: i32) {
         if let Some(activity) = self.of(process_id) {
-            let message = activity.message.load(Ordering::Relaxed);
-            activity.cancelled_at.store(message, Ordering::SeqCst);
-            activity.cancelled.notify_waiters();
+            activity.cancel();
         }
     }
 
@@ -312,14 +319,12 @@ impl Activities {
         }
     }
 
-    /// Makes every session end as soon as its statement does.
+    /// Makes every session end as soon as its statement does, whose waits in the gateway end now.
     pub fn terminate_all(&self, why: &'static str) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for activity in all.values().filter_map(Weak::upgrade) {
-            let _ = activity.terminated.set(why);
-            activity.cancelled_at.store(activity.message.load(Ordering::Relaxed), Ordering::SeqCst);
-            activity.cancelled.notify_waiters();
-            activity.ask_to_look_up();
+            activity.cancel();
+            activity.terminate(why);
         }
     }
 

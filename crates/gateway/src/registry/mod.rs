@@ -141,7 +141,6 @@ impl Registry {
 
     /// No session goes on: each is told so as soon as it waits for its client, or for something in the gateway.
     pub fn end_all(&self) {
-        self.drain();
         self.activities.terminate_all(activity::TERMINATED_MESSAGE);
     }
 

@@ -43,54 +43,56 @@ pub(super) struct Facts<'s, 'a> {
 impl<'s, 'a> Facts<'s, 'a> {
     /// What follows from the values that the statement compares columns with.
     pub(super) fn from_values(analysis: &'s Analysis<'a>) -> Self {
-        let mut facts = Self::none(analysis);
-        for (index, constraint) in analysis.constraints.iter().enumerate() {
-            if let Constraint::OneOf { column, .. } = constraint {
-                facts.learn(*column, Fact::OneOf(index));
-            }
-        }
-        facts.propagate();
+        let constraints = analysis.constraints.iter().enumerate();
+        let known = constraints.filter_map(|(index, constraint)| match constraint {
+            Constraint::OneOf { column, .. } => Some((*column, Fact::OneOf(index))),
+            Constraint::Equal { .. } | Constraint::Bound { .. } => None,
+        });
+        let mut facts = Self::following(analysis, known);
         if analysis.has_ranges() {
             facts.bounds = [true, false].map(|is_lower| Self::bounds_of(analysis, is_lower));
         }
         facts
     }
 
-    fn none(analysis: &'s Analysis<'a>) -> Self {
-        Self { analysis, known: Vec::new(), bounds: [Vec::new(), Vec::new()] }
+    /// What follows from these.
+    fn following(
+        analysis: &'s Analysis<'a>,
+        known: impl Iterator<Item = (ColumnId, Fact)>,
+    ) -> Self {
+        let mut facts = Self { analysis, known: Vec::new(), bounds: [Vec::new(), Vec::new()] };
+        for (column, fact) in known {
+            facts.learn(column, fact);
+        }
+        facts.propagate();
+        facts
     }
 
     fn bounds_of(analysis: &'s Analysis<'a>, is_lower: bool) -> Vec<(ColumnId, Fact)> {
-        let mut facts = Self::none(analysis);
-        for (index, constraint) in analysis.constraints.iter().enumerate() {
-            if let Constraint::Bound { column, side, .. } = constraint
-                && (*side == Side::From) == is_lower
-            {
-                facts.learn(*column, Fact::Bound(index));
+        let constraints = analysis.constraints.iter().enumerate();
+        let known = constraints.filter_map(|(index, constraint)| match constraint {
+            Constraint::Bound { column, side, .. } if (*side == Side::From) == is_lower => {
+                Some((*column, Fact::Bound(index)))
             }
-        }
-        facts.propagate();
-        facts.known
+            _ => None,
+        });
+        Self::following(analysis, known).known
     }
 
     /// What follows when only the rows that one node has are taken of the tables `bases`.
     pub(super) fn from_bases(analysis: &'s Analysis<'a>, bases: &[ItemId]) -> Self {
-        let mut facts = Self::none(analysis);
-        for &item in bases {
-            if let Some((_, Whereabouts::Hash { key, map })) = analysis.items[item].distributed() {
-                facts.learn(ColumnId { item, column: key }, Fact::Local(map));
+        let local = bases.iter().filter_map(|item| match analysis.items[*item].distributed()? {
+            (_, Whereabouts::Hash { key, map }) => {
+                Some((ColumnId { item: *item, column: key }, Fact::Local(map)))
             }
-        }
-        facts.propagate();
-        facts
+            _ => None,
+        });
+        Self::following(analysis, local)
     }
 
     /// What follows when of a table only the rows are there of which this column hashes to the node.
     pub(super) fn from_meeting(analysis: &'s Analysis<'a>, column: ColumnId, map: MapId) -> Self {
-        let mut facts = Self::none(analysis);
-        facts.learn(column, Fact::Local(map));
-        facts.propagate();
-        facts
+        Self::following(analysis, std::iter::once((column, Fact::Local(map))))
     }
 
     /// What follows when only rows with some values in these columns are there.
@@ -98,12 +100,7 @@ impl<'s, 'a> Facts<'s, 'a> {
         analysis: &'s Analysis<'a>,
         columns: impl Iterator<Item = ColumnId>,
     ) -> Self {
-        let mut facts = Self::none(analysis);
-        for column in columns {
-            facts.learn(column, Fact::Among);
-        }
-        facts.propagate();
-        facts
+        Self::following(analysis, columns.map(|column| (column, Fact::Among)))
     }
 
     /// What is known of a column.

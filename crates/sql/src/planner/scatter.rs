@@ -68,9 +68,8 @@ pub(super) fn tables_elsewhere(analysis: &Analysis<'_>) -> Vec<Vec<BroughtItem>>
     if general_obstacle(analysis).is_some() {
         return Vec::new();
     }
-    let choices = bases_before_grouping(analysis);
-    let staying = choices.iter().map(|bases| {
-        let facts = Facts::from_bases(analysis, bases);
+    let staying = bases_before_grouping(analysis).into_iter().map(|bases| {
+        let facts = Facts::from_bases(analysis, &bases);
         let is_elsewhere = |item: &ItemId| !bases.contains(item) && !facts.is_local(*item);
         elsewhere(analysis, &facts, is_elsewhere)
     });

@@ -71,9 +71,11 @@ const PAGE: [Section; 8] = [
         title: "Rows that travel",
         says: "Joins on other columns. Which rows travel is known when the statement is run: the smaller tables are brought \
                to the nodes (each row to the one node that joins it, where that is the other's key), or the rows of both \
-               sides meet by the hash of what joins them, or all are gathered on one node, and of a table only those rows that match others that are there \
+               sides meet by the hash of what joins them, or all are gathered on one node, and of a table only those \
+               rows that match others that are there \
                ([brought](decisions/2026-11-27-brought-tables.md), [met](decisions/2026-11-29-rows-that-meet.md), \
-               [semi-joins](decisions/2026-11-27-semi-joins.md)). All that cannot be answered otherwise is gathered, so every SELECT has an answer. `EXPLAIN` says what was \
+               [semi-joins](decisions/2026-11-27-semi-joins.md)). All that cannot be answered otherwise is gathered, so \
+               every SELECT has an answer. `EXPLAIN` says what was \
                chosen.",
         statements: &[
             "SELECT o.id, l.item FROM orders o JOIN lines l ON l.number = o.id",

@@ -99,10 +99,14 @@ pub(super) fn is_star(reference: &ColumnRef) -> bool {
 
 /// Whether an output stands for several columns: such a star, or one behind a composite value, `(f(x)).*`.
 pub(super) fn is_star_output(target: &Node) -> bool {
-    match output_value(target) {
-        Some(NodeEnum::ColumnRef(reference)) => is_star(reference),
-        Some(value) => is_star_of_value(value),
-        None => false,
+    output_value(target).is_some_and(is_any_star)
+}
+
+/// Whether an output's value is such a star.
+pub(super) fn is_any_star(value: &NodeEnum) -> bool {
+    match value {
+        NodeEnum::ColumnRef(reference) => is_star(reference),
+        value => is_star_of_value(value),
     }
 }
 

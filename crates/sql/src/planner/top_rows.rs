@@ -12,7 +12,7 @@ use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::own_rows::{concerns_only, split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::{is_star, is_star_of_value, string};
+use super::syntax::{is_any_star, is_star_of_value, string};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -170,7 +170,8 @@ pub(super) fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s
             // A star before it stands for several.
             let before: Option<Vec<_>> = targets().take(number + 1).collect();
             let before = before?;
-            let is_star = before.iter().any(|(_, value)| is_all(value));
+            let is_star =
+                before.iter().any(|(_, value)| value.node.as_ref().is_some_and(is_any_star));
             return (!is_star).then_some(Some(before.get(number)?.1));
         }
         NodeEnum::ColumnRef(reference) => match &reference.fields[..] {
@@ -205,13 +206,4 @@ pub(super) fn output<'s>(select: &'s SelectStmt, by: &Node) -> Option<Option<&'s
         return None;
     }
     Some(found)
-}
-
-/// Whether it stands for several outputs.
-fn is_all(value: &Node) -> bool {
-    match &value.node {
-        Some(NodeEnum::ColumnRef(reference)) => is_star(reference),
-        Some(value) => is_star_of_value(value),
-        None => false,
-    }
 }
