@@ -27,6 +27,7 @@ pub fn all() -> Vec<(&'static str, &'static str, Vec<u8>)> {
         ("backend", "error", error()),
         ("startup", "session", opening(|out| startup::put_startup(out, SETTINGS))),
         ("startup", "cancel", opening(|out| startup::put_cancel(out, 77, -1))),
+        ("startup", "other_protocol", vec![0, 0, 0, 9, 0, 2, 0, 0, 7]),
         ("startup", "tls", vec![0, 0, 0, 8, 4, 210, 22, 47]),
         ("copy_text", "plain", stream(&[0, 3], b"1\tann\n2\t\\N\n3\ta\\tb\\x41\\101\n\\.\n")),
         ("copy_text", "header", stream(&[9, 1], b"id|name\r\n1|a\\|b\r\n2|\\\\\r\n")),

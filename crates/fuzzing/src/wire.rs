@@ -228,6 +228,10 @@ pub fn startup(data: &[u8]) {
             let proof = proof[..].try_into().expect("it has that length");
             opening::put_forwarded(&mut out, &proof, &address);
         }
+        Ok(Startup::OtherProtocol { version }) => {
+            assert_ne!(version >> 16, PROTOCOL_3_0 >> 16);
+            return;
+        }
         Ok(Startup::SslRequest | Startup::GssEncRequest) | Err(_) => return,
     }
     assert_eq!(&out[..], packet);

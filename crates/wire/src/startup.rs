@@ -47,9 +47,14 @@ pub enum Startup {
         /// Address and port.
         address: String,
     },
+    /// Begins a session of a protocol other than 3: what follows its number is not known.
+    OtherProtocol {
+        /// Major version in the upper half, minor in the lower.
+        version: i32,
+    },
     /// Begins a session.
     Session {
-        /// Major version in the upper half, minor in the lower.
+        /// Major version, which is 3, in the upper half, minor in the lower.
         version: i32,
         /// Names and values in order: `user`, `database`, `options`, settings.
         parameters: Vec<(String, String)>,
@@ -95,10 +100,7 @@ pub fn decode(packet: Bytes) -> Result<Startup, WireError> {
             fields.end()?;
             Ok(Startup::Forwarded { proof, address })
         }
-        // What follows the number of another protocol is not known.
-        version if version >> 16 != PROTOCOL_3_0 >> 16 => {
-            Ok(Startup::Session { version, parameters: Vec::new() })
-        }
+        version if version >> 16 != PROTOCOL_3_0 >> 16 => Ok(Startup::OtherProtocol { version }),
         version => {
             let mut parameters = Vec::new();
             loop {

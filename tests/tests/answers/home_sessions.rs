@@ -402,6 +402,38 @@ fn temporary_code_comes_and_goes_beside_spread_tables() -> Result<()> {
     Ok(())
 }
 
+/// The schema of temporary objects that a server has for as long as it lives is its session's, also when nothing is
+/// left in it.
+#[test]
+fn temporary_schemas_are_seen_by_their_sessions_alone() -> Result<()> {
+    const SEEN: &str =
+        "SELECT (pg_my_temp_schema() <> 0) || ' ' || array_length(current_schemas(true), 1)";
+    let cluster = start(2)?;
+    let (mut one, mut other) = two_sessions(&cluster)?;
+    for spreads in [false, true] {
+        if spreads {
+            spread_something(&mut one)?;
+        }
+        for text in [
+            "CREATE TEMP TABLE t (id int)",
+            "DROP TABLE t",
+            "BEGIN; CREATE TEMP TABLE t (id int) ON COMMIT DROP; COMMIT",
+            "DO $$ BEGIN CREATE TEMP TABLE t (id int); DROP TABLE t; END $$",
+            "SELECT 1",
+        ] {
+            one.query(text)?;
+            assert_eq!(one.value(SEEN)?, "true 3", "{text}");
+            assert_eq!(other.value(SEEN)?, "false 2", "{text}");
+        }
+    }
+    drop(one);
+    for _ in 0..3 {
+        assert_eq!(Client::connect(&cluster.endpoint())?.value(SEEN)?, "false 2");
+        assert_eq!(other.value(SEEN)?, "false 2");
+    }
+    Ok(())
+}
+
 #[test]
 fn row_security_off_is_about_the_clients_tables() -> Result<()> {
     let cluster = start(2)?;

@@ -68,6 +68,15 @@ async fn open(
             client.flush().await?;
             Ok(None)
         }
+        Ok(Ok(Some(Startup::OtherProtocol { version }))) => {
+            let (major, minor) = (version >> 16, version & 0xffff);
+            let message = format!(
+                "unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"
+            );
+            client.put_error(&ErrorFields::fatal("0A000", message));
+            client.flush().await?;
+            Ok(None)
+        }
         Ok(Ok(Some(Startup::Session { version, parameters }))) => {
             Ok(log_in(registry, client, version, parameters).await?.map(Box::new))
         }
@@ -155,13 +164,7 @@ struct Wanted {
 }
 
 /// Errors: requests that get no session.
-fn read_wanted(version: i32, parameters: Vec<(String, String)>) -> Result<Wanted, ErrorFields> {
-    if version >> 16 != PROTOCOL_3_0 >> 16 {
-        let (major, minor) = (version >> 16, version & 0xffff);
-        let message =
-            format!("unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0");
-        return Err(ErrorFields::fatal("0A000", message));
-    }
+fn read_wanted(parameters: Vec<(String, String)>) -> Result<Wanted, ErrorFields> {
     let find = |name: &str| {
         parameters.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
     };
@@ -191,7 +194,7 @@ async fn log_in(
     version: i32,
     parameters: Vec<(String, String)>,
 ) -> Result<Option<Session>, ClientError> {
-    let Wanted { user, database, parameters } = match read_wanted(version, parameters) {
+    let Wanted { user, database, parameters } = match read_wanted(parameters) {
         Ok(wanted) => wanted,
         Err(error) => return refuse(client, error).await,
     };

@@ -30,7 +30,8 @@ use crate::client::failure::Failure;
 use crate::transaction::TransactionContext;
 
 /// Asks a server, outside of transactions, what it keeps for its session: one row, with words or
-/// empty. Operators are named in full, for the search path is the client's.
+/// empty, and whether it has a schema of temporary objects. Operators are named in full, for the search path is
+/// the client's.
 const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
     CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' \
         AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid()) THEN 'advisory locks' END, \
@@ -49,7 +50,8 @@ const BINDINGS: &str = "SELECT pg_catalog.concat_ws(', ', \
             WHERE context OPERATOR(pg_catalog.=) 'superuser' AND source OPERATOR(pg_catalog.=) 'session') \
         AND NOT (SELECT rolsuper FROM pg_catalog.pg_roles \
             WHERE rolname OPERATOR(pg_catalog.=) session_user) \
-        THEN 'settings of superusers' END)";
+        THEN 'settings of superusers' END), \
+    pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0::pg_catalog.oid";
 
 /// What binds a connection that could not be asked.
 pub(crate) const UNKNOWN: &str = "unknown state";
@@ -310,14 +312,18 @@ impl TransactionContext {
             let Some(link) = self.links.get_mut(&node) else { continue };
             let is_in_block = self.transaction.nodes.contains_key(&node);
             match link.ask_unhurried(BINDINGS, is_in_block).await {
-                Ok(rows) => match rows.first().and_then(|rows| rows.text(0, 0)) {
-                    Some(words) if !words.is_empty() => {
-                        self.bindings.insert(node, words.to_owned());
+                Ok(rows) => {
+                    let said = |column| rows.first().and_then(|rows| rows.text(0, column));
+                    link.has_temporary_schema |= said(1) == Some("t");
+                    match said(0) {
+                        Some(words) if !words.is_empty() => {
+                            self.bindings.insert(node, words.to_owned());
+                        }
+                        _ => {
+                            self.bindings.remove(&node);
+                        }
                     }
-                    _ => {
-                        self.bindings.remove(&node);
-                    }
-                },
+                }
                 // A timeout, for example: what bound it still does. If the connection is lost, what it held
                 // is unknown, and the next use of it ends the session.
                 Err(error) => {

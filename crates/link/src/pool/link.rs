@@ -95,6 +95,9 @@ pub struct Link {
     pub has_seen_parts: bool,
     /// Temporary tables of the gateway's own were made on it: its schema of temporary objects would be seen by others.
     pub has_had_tables: bool,
+    /// Its owner has made temporary objects on it, which are gone: their schema stays as long as the connection, is
+    /// in the search path, and is the owner's.
+    pub has_temporary_schema: bool,
     /// What its owner has left there beyond these.
     pub residue: Residue,
     /// A name with a dot has been set: the server never forgets such a name, and RESET leaves it an
@@ -139,6 +142,7 @@ impl Link {
             state: Arc::default(),
             has_seen_parts: false,
             has_had_tables: false,
+            has_temporary_schema: false,
             residue: Residue::default(),
             has_placeholders: false,
             own_oids: None,

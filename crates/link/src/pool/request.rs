@@ -28,6 +28,7 @@ pub struct CheckoutRequest<'a> {
 impl CheckoutRequest<'_> {
     /// Whether what the connection's earlier sessions have left on it can be cleaned.
     pub(super) fn may_have(&self, link: &Link) -> bool {
-        !link.has_placeholders || self.has_placeholders || link.owner == self.session
+        let is_own = link.owner == self.session;
+        is_own || !link.has_temporary_schema && (!link.has_placeholders || self.has_placeholders)
     }
 }
