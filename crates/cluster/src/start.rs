@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 use tutti_configuration::{Config, DefaultDistribution};
+use tutti_link::connection::until_succeeded;
 use tutti_link::seals::Seals;
 use tutti_link::translation::OidMaps;
 use tutti_link::{Endpoint, Endpoints, NodeConnection, NodeError};
@@ -49,15 +50,25 @@ pub async fn start(
     let mut lock = open(endpoints.of(NodeId::HOME)).await?;
     gateway_lock(&mut lock, patience).await?;
     let (pid, _) = lock.backend_key();
-    let taking_over = take_the_lead(config, sessions, endpoints, there, pid);
-    let mut taking_over = std::pin::pin!(taking_over);
+    let mut home = open(endpoints.of(NodeId::HOME)).await?;
+    let taking_over = take_the_lead(config, sessions, endpoints.clone(), there, pid);
+    let cluster = tokio::select! {
+        cluster = taking_over => cluster?,
+        error = keep(&mut lock) => return Err(error.into()),
+        // The commits of a former primary wait for those who have taken its place.
+        error = until_succeeded(&mut home, endpoints.of(NodeId::HOME)) => return Err(error.into()),
+    };
+    home.close();
+    Ok((Arc::new(cluster), lock))
+}
+
+/// Those that follow take one that says nothing for dead. Ends by an error only.
+async fn keep(lock: &mut NodeConnection) -> NodeError {
     loop {
-        tokio::select! {
-            cluster = &mut taking_over => return Ok((Arc::new(cluster?), lock)),
-            () = sleep(LOCK_INTERVAL) => (),
+        sleep(LOCK_INTERVAL).await;
+        if let Err(error) = lock.query("SELECT").await {
+            return error;
         }
-        // Those that follow take one that says nothing for dead.
-        lock.query("SELECT").await?;
     }
 }
 
@@ -71,7 +82,7 @@ async fn take_the_lead(
 ) -> Result<Cluster, GatewayError> {
     let mut home = open(endpoints.of(NodeId::HOME)).await?;
     let there = complete_schemas(there).await?;
-    let incarnation = next_incarnation(&mut home).await?;
+    let incarnation = within(NodeId::HOME, next_incarnation(&mut home)).await?;
     let there = take_over(&config, &endpoints, there, incarnation).await?;
     check_default(&mut home, &config).await?;
     let mut catalog = catalog::load(&mut home).await?;
@@ -91,11 +102,7 @@ async fn step<T>(
     work: impl Future<Output = Result<T, GatewayError>>,
 ) -> Result<Option<T>, GatewayError> {
     let node = endpoint.node();
-    let done = timeout(STEP_PATIENCE, work).await.unwrap_or_else(|_| {
-        let source = std::io::ErrorKind::TimedOut.into();
-        Err(NodeError::Lost { node, source }.into())
-    });
-    match done {
+    match within(node, work).await {
         Ok(done) => Ok(Some(done)),
         Err(error) if node != NodeId::HOME && is_away(&error) => {
             tracing::warn!(%node, error = in_full(&error), "a node is away; starting without it");
@@ -106,6 +113,17 @@ async fn step<T>(
         }
         Err(error) => Err(error),
     }
+}
+
+/// What takes longer than [`STEP_PATIENCE`] is given up.
+async fn within<T>(
+    node: NodeId,
+    work: impl Future<Output = Result<T, GatewayError>>,
+) -> Result<T, GatewayError> {
+    timeout(STEP_PATIENCE, work).await.unwrap_or_else(|_| {
+        let source = std::io::ErrorKind::TimedOut.into();
+        Err(NodeError::Lost { node, source }.into())
+    })
 }
 
 /// Whether the node may do it later: it cannot be reached, is starting or stopping, or is full.

@@ -211,10 +211,11 @@ pub fn put_bare(out: &mut BytesMut, tag: u8) {
     put_frame(out, tag, |_| ());
 }
 
-/// Appends NegotiateProtocolVersion: the newest minor version spoken, and options not understood.
-pub fn put_negotiate_protocol_version(out: &mut BytesMut, minor: i32, options: &[&str]) {
+/// Appends NegotiateProtocolVersion: the newest version spoken, and options not understood. The documentation speaks of the
+/// minor version; servers send the whole one, and libpq takes anything else for a protocol before 3.
+pub fn put_negotiate_protocol_version(out: &mut BytesMut, version: i32, options: &[&str]) {
     put_frame(out, b'v', |body| {
-        body.extend_from_slice(&minor.to_be_bytes());
+        body.extend_from_slice(&version.to_be_bytes());
         let count = i32::try_from(options.len()).expect("few options");
         body.extend_from_slice(&count.to_be_bytes());
         for option in options {

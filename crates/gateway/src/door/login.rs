@@ -69,7 +69,7 @@ async fn open(
             Ok(None)
         }
         Ok(Ok(Some(Startup::OtherProtocol { version }))) => {
-            let (major, minor) = (version >> 16, version & 0xffff);
+            let (major, minor) = (version as u32 >> 16, version & 0xffff);
             let message = format!(
                 "unsupported frontend protocol {major}.{minor}: server supports 3.0 to 3.0"
             );
@@ -210,7 +210,7 @@ async fn log_in(
     }
     if version != PROTOCOL_3_0 || !unknown_options.is_empty() {
         let names: Vec<_> = unknown_options.iter().map(|(name, _)| name.as_str()).collect();
-        put_negotiate_protocol_version(client.out(), PROTOCOL_3_0 & 0xffff, &names);
+        put_negotiate_protocol_version(client.out(), PROTOCOL_3_0, &names);
     }
     let renewal = registry.pool.renewal();
     let identity = match authenticate(&registry, &mut client, &user, &database).await {

@@ -77,9 +77,16 @@ impl TransactionContext {
     pub(super) async fn take_own_snapshot(&mut self) -> Result<(), Failure> {
         let registry = self.registry.clone();
         self.transaction.snapshot_catalog = Some(registry.cluster.catalog());
-        let nodes = self.connect_to_all().await?;
-        let entering = registry.cluster.enter_snapshot_room(&nodes);
-        let visit = self.while_wanted(entering).await??;
+        let (nodes, visit) = loop {
+            let nodes = self.connect_to_all().await?;
+            let entering = registry.cluster.enter_snapshot_room(&nodes);
+            let visit = self.while_wanted(entering).await??;
+            // A long wait may have cost the connection to node 1, which did not say in time how long the client wants to
+            // wait; and nobody connects in the room.
+            if nodes.iter().all(|node| self.links.contains_key(node)) {
+                break (nodes, visit);
+            }
+        };
         let sent = tokio::time::timeout(SNAPSHOT_PATIENCE, self.begin_on(&nodes)).await;
         match sent {
             Ok(sent) => sent?,

@@ -4,6 +4,7 @@
 //! Never: runs a client's statement.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -35,7 +36,7 @@ const SETTINGS: [(&str, &str); 14] = [
     ("tcp_user_timeout", "30000"),
 ];
 /// A node that has not let us in within this is unreachable.
-const OPEN_PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+const OPEN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How far a server has written what it acknowledges: the timeline, in hexadecimal digits, always eight, and the bytes.
 pub const ASK_WRITTEN: &str = "SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(lsn), 1, 8),
@@ -157,6 +158,26 @@ async fn refuse_succeeded(
     match endpoint.note_timeline(rows.text(0, 0).unwrap_or_default()) {
         true => Ok(()),
         false => Err(succeeded(endpoint)),
+    }
+}
+
+/// Until another server has taken the place of the one that this connection leads to: all of the node's hosts are asked
+/// again and again. Never ends for a node of a single host. Never asks over the connection, except at the beginning.
+///
+/// Returns what is then said of it; or that the connection is lost.
+pub async fn until_succeeded(connection: &mut NodeConnection, endpoint: &Endpoint) -> NodeError {
+    const INTERVAL: Duration = Duration::from_secs(1);
+    let own = match connection.rows(ASK_WRITTEN).await {
+        Ok(rows) => rows.text(0, 0).unwrap_or_default().to_owned(),
+        Err(error) => return error,
+    };
+    loop {
+        tokio::time::sleep(INTERVAL).await;
+        endpoint.unsettle();
+        let asked = settle_on_newest(endpoint).await;
+        if asked.is_err() || !endpoint.note_timeline(&own) {
+            return succeeded(endpoint);
+        }
     }
 }
 

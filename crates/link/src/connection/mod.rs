@@ -17,7 +17,7 @@ mod run;
 mod tls;
 
 pub use answer::{PartialAnswer, Progress, Rows, told, told_notice};
-pub use control::{ASK_WRITTEN, Durability, open_own, settle_on_newest};
+pub use control::{ASK_WRITTEN, Durability, open_own, settle_on_newest, until_succeeded};
 pub use credentials::{Credentials, Has};
 pub use dial::cancel;
 pub use endpoint::{Endpoint, Endpoints};
