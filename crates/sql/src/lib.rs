@@ -6,6 +6,7 @@
 //! Start reading at [`plan`], whose types are the contract between planner and executor.
 
 pub mod advice;
+mod built_in_types;
 pub mod catalog;
 pub mod closure;
 mod code;

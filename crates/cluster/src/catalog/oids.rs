@@ -13,9 +13,12 @@ use super::rows::Answer;
 use crate::error::GatewayError;
 
 /// Kind, OID, schema and name; `{}` is the condition on a row's transaction. Exact types, for it is
-/// run on clients' connections too.
-const OIDS: &str = "SELECT 'type', t.oid, n.nspname, t.typname FROM pg_catalog.pg_type t
+/// run on clients' connections too. Types of arrays are known by their elements: what they are called themselves is a
+/// server's choice, for the name that they would have may be taken.
+const OIDS: &str = "SELECT CASE WHEN e.oid IS NULL THEN 'type' ELSE 'array' END, t.oid, n.nspname, coalesce(e.typname, t.typname)
+FROM pg_catalog.pg_type t
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) t.typnamespace
+LEFT JOIN pg_catalog.pg_type e ON e.oid OPERATOR(pg_catalog.=) t.typelem AND e.typarray OPERATOR(pg_catalog.=) t.oid
 WHERE t.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
     AND n.nspname OPERATOR(pg_catalog.!~) '^pg_(toast|temp)'::pg_catalog.text {t}
 UNION ALL SELECT 'table', c.oid, n.nspname, c.relname FROM pg_catalog.pg_class c
@@ -24,11 +27,20 @@ WHERE c.oid OPERATOR(pg_catalog.>=) 16384::pg_catalog.oid
     AND c.relkind OPERATOR(pg_catalog.=) ANY ('{r,p,v,m,f}'::pg_catalog.\"char\"[])
     AND n.nspname OPERATOR(pg_catalog.!~) '^pg_(toast|temp)'::pg_catalog.text {c}";
 
-fn oids(condition: impl Fn(&str) -> String) -> String {
+fn all_oids() -> String {
+    OIDS.replace("{t}", "").replace("{c}", "")
+}
+
+/// What this transaction, or a later one, has created or renamed; a schema's name is that of all in it.
+fn oids_since(xid: &str) -> String {
+    let is_since = |of: &str| {
+        format!("pg_catalog.age({of}.xmin) OPERATOR(pg_catalog.<=) pg_catalog.age({xid})")
+    };
+    let condition = |of: &str| format!("AND ({} OR {})", is_since(of), is_since("n"));
     OIDS.replace("{t}", &condition("t")).replace("{c}", &condition("c"))
 }
 
-/// Kind, schema and name of a type or table.
+/// Kind, schema and name of a table, of a type, or of the elements of a type of arrays.
 pub(super) type Name = (String, String, String);
 
 /// Names of dropped objects are forgotten after so many readings.
@@ -61,13 +73,8 @@ impl NodeOids {
             *self = Self::default();
         }
         let sql = match &self.horizon {
-            Some(horizon) => oids(|of| {
-                let horizon = format!("'{horizon}'::pg_catalog.xid");
-                format!(
-                    "AND pg_catalog.age({of}.xmin) OPERATOR(pg_catalog.<=) pg_catalog.age({horizon})"
-                )
-            }),
-            None => oids(|_| String::new()),
+            Some(horizon) => oids_since(&format!("'{horizon}'::pg_catalog.xid")),
+            None => all_oids(),
         };
         // The horizon is read first: what is committed between the two is read again next time.
         const MOMENT: &str =
@@ -86,13 +93,7 @@ impl NodeOids {
     /// What the transaction that `connection` is in has created or renamed.
     pub async fn load_own(connection: &mut NodeConnection) -> Result<Self, GatewayError> {
         let own = "pg_catalog.pg_current_xact_id_if_assigned()::pg_catalog.xid";
-        let rows = connection
-            .rows(&oids(|of| {
-                format!(
-                    "AND pg_catalog.age({of}.xmin) OPERATOR(pg_catalog.<=) pg_catalog.age({own})"
-                )
-            }))
-            .await?;
+        let rows = connection.rows(&oids_since(own)).await?;
         let mut oids = Self::default();
         oids.add(connection.node(), &rows)?;
         Ok(oids)
@@ -130,7 +131,7 @@ pub(super) fn compare_again<'a>(
 ) {
     for name in names {
         if let (Some(at_home), Some(there)) = (home.names.get(name), other.names.get(name)) {
-            let what = if name.0 == "type" { Numbered::Type } else { Numbered::Table };
+            let what = if name.0 == "table" { Numbered::Table } else { Numbered::Type };
             maps.note(node, what, *at_home, *there);
         }
     }

@@ -15,6 +15,7 @@ use pg_query::protobuf::Token;
 
 use super::marks::{Seen, mark_of};
 use super::reach::{DECLARED_HOME, Reach, Reason};
+use crate::built_in_types::is_built_in;
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
@@ -958,10 +959,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Why a node that lacks what node 1 has would take another type for the one of this name.
+    /// Why a node that lacks what node 1 has would find no type of this name, or take another for it.
     fn mistakes(&self, name: &Name, path: Path) -> Option<String> {
-        if name.before.is_some() {
-            return None;
+        if let Some(schema) = &name.before {
+            let table = rows_of_home(self.catalog, std::slice::from_ref(schema), &name.name);
+            return table.filter(|_| name.casts).map(of_home_rows);
         }
         // Types of its own that the session has; tables may be meant by the same words.
         if path == SESSION
@@ -978,11 +980,12 @@ impl<'a> Search<'a> {
         {
             return Some(format!("has values of the type of rows of the temporary \"{of}\""));
         }
-        let table = mistakable_rows(self.catalog, &self.paths[path], &name.name)?;
-        Some(format!(
-            "has values of the type of rows of {}, which node 1 alone has",
-            table.sql_name()
-        ))
+        // PostgreSQL's own come first, in most paths.
+        let hides = |schemas: &[String]| schemas.iter().position(|it| it == "pg_catalog") > Some(0);
+        if is_built_in(&name.name) && !hides(&self.paths[path]) {
+            return None;
+        }
+        rows_of_home(self.catalog, &self.paths[path], &name.name).map(of_home_rows)
     }
 
     /// The home table of whose rows' type an argument or the result of the function is.
@@ -1072,6 +1075,21 @@ impl<'a> Search<'a> {
     }
 }
 
+/// What a statement does that names the type of a home table's rows.
+fn of_home_rows(table: &Arc<Relation>) -> String {
+    format!("has values of the type of rows of {}, which node 1 alone has", table.sql_name())
+}
+
+/// The home table that gives its name to a type, or to one of arrays, as the first of these schemas that has one of that
+/// name: other nodes have none, or a type of arrays that is called so because nothing else is.
+fn rows_of_home<'c>(
+    catalog: &'c Catalog,
+    path: &[String],
+    name: &str,
+) -> Option<&'c Arc<Relation>> {
+    named_by_home(catalog, path, name, first_of_home)
+}
+
 /// The home table that gives its name to a type, or to one of arrays, as the first schema of a search path that has one
 /// of that name, where a later schema has another: nodes that lack the table would take that.
 pub(crate) fn mistakable_rows<'c>(
@@ -1079,12 +1097,35 @@ pub(crate) fn mistakable_rows<'c>(
     path: &[String],
     name: &str,
 ) -> Option<&'c Arc<Relation>> {
+    named_by_home(catalog, path, name, mistakable)
+}
+
+/// Of the names that an array's type of this name may be made from, and itself, the first that `of` knows something of.
+fn named_by_home<'c>(
+    catalog: &'c Catalog,
+    path: &[String],
+    name: &str,
+    of: fn(&'c Catalog, &[String], &str) -> Option<&'c Arc<Relation>>,
+) -> Option<&'c Arc<Relation>> {
     let cut =
         path.iter().filter_map(|schema| catalog.relations.get(schema)).flat_map(|all| all.keys());
     let mut cut = cut.filter(|of| is_cut_from(name, of));
     types_of_name(name)
-        .find_map(|name| mistakable(catalog, path, name))
-        .or_else(|| cut.find_map(|of| mistakable(catalog, path, of)))
+        .find_map(|name| of(catalog, path, name))
+        .or_else(|| cut.find_map(|name| of(catalog, path, name)))
+}
+
+/// The home table of this name in the first of these schemas that has a relation or a type of it.
+fn first_of_home<'c>(
+    catalog: &'c Catalog,
+    path: &[String],
+    name: &str,
+) -> Option<&'c Arc<Relation>> {
+    let relation = |schema: &String| catalog.relations.get(schema)?.get(name);
+    let has_type = |schema: &String| catalog.code.has_type(schema, name);
+    let first = path.iter().find(|schema| relation(schema).is_some() || has_type(schema))?;
+    relation(first)
+        .filter(|it| it.placement == Placement::Home && it.kind != RelationKind::Sequence)
 }
 
 fn mistakable<'c>(catalog: &'c Catalog, path: &[String], name: &str) -> Option<&'c Arc<Relation>> {

@@ -17,7 +17,6 @@ use pg_query::protobuf::{
 };
 
 use super::analysis::{Analysis, BroughtItem, ColumnUse, ItemId, NOWHERE, Whereabouts};
-use super::built_in_types::FIRST_OF_USERS;
 use super::context::Context;
 use super::gaps::{cut, expression, gap, gap_count, output_name, parse_select, refuse_marked};
 use super::namesakes::{References, from_locations, renamed};
@@ -31,6 +30,7 @@ use super::syntax::{is_star, named_output, string};
 use super::system_columns::{self, Beside};
 use super::time_gaps::TimeGaps;
 use super::top_rows;
+use crate::built_in_types::FIRST_OF_USERS;
 use crate::catalog::{Column, MapId, Relation, RelationKind, quote_identifier};
 use crate::hash::KeyType;
 use crate::plan::{

@@ -10,7 +10,6 @@ mod alike;
 mod analyse;
 mod analysis;
 mod brought;
-mod built_in_types;
 mod by_shape;
 mod cannot_fail;
 mod carried;

@@ -12,10 +12,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self, AExprKind, Node, TypeName};
 
-use super::built_in_types;
 use super::context::Context;
 use super::sql_text::{deparse_expression, parse_expression};
 use super::syntax::string;
+use crate::built_in_types;
 use crate::catalog::NameScope;
 use crate::code::Code;
 use crate::refusal::Refusal;

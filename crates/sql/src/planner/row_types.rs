@@ -9,9 +9,9 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, ObjectType, TypeName};
 
-use super::built_in_types;
 use super::context::Context;
 use super::syntax::string;
+use crate::built_in_types;
 use crate::catalog::{Placement, Relation};
 use crate::closure::mistakable_rows;
 use crate::code::{may_name, types_of_name, words_of};

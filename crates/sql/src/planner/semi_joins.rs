@@ -10,8 +10,8 @@
 //! to Solve Relational Queries, JACM 28(1), 1981.)
 
 use super::analysis::{Analysis, ColumnId, ItemId};
-use super::built_in_types::FIRST_OF_USERS;
 use super::pins::Facts;
+use crate::built_in_types::FIRST_OF_USERS;
 use crate::catalog::Column;
 use crate::hash::KeyType;
 

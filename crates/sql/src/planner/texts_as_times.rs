@@ -10,10 +10,10 @@ use pg_query::protobuf::{ColumnRef, FuncCall, Node, SelectStmt, SetOperation};
 
 use super::alike::is_of_time;
 use super::analysis::Analysis;
-use super::built_in_types::{is_time, may_be_time};
 use super::context::Context;
 use super::functions;
 use super::syntax::{is_star_output, name_of, string};
+use crate::built_in_types::{is_time, may_be_time};
 use crate::catalog::Volatility;
 use crate::walk;
 

@@ -1341,7 +1341,9 @@ BEGIN
                 END IF;
             END IF;
             IF probe IS NULL THEN
-                SELECT format('pg_catalog.to_regtype(%L) IS NOT NULL', format('%I.%I', n.nspname, t.typname)),
+                -- A type of arrays that is called so gives its name up to what is made.
+                SELECT format('EXISTS (SELECT FROM pg_catalog.pg_type WHERE oid = pg_catalog.to_regtype(%L) '
+                        'AND (typcategory <> ''A'' OR typelem = 0))', format('%I.%I', n.nspname, t.typname)),
                     tutti.object_definition(item.classid, t.oid)
                 INTO probe, make FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
                 WHERE t.oid = item.objid;

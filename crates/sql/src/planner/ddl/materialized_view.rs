@@ -15,11 +15,11 @@ use pg_query::protobuf::{CreateTableAsStmt, RefreshMatViewStmt, SelectStmt};
 
 use super::nodes::everywhere;
 use super::refused;
+use crate::built_in_types::FIRST_OF_USERS;
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::closure::{Search, Writing};
 use crate::code::{AttachedKind, Use};
 use crate::plan::{DataPlan, Ddl, FilledView, Lending, NodeChoice, Plan, Planned, SchemaPlan};
-use crate::planner::built_in_types::FIRST_OF_USERS;
 use crate::planner::context::Context;
 use crate::planner::sql_text::deparse;
 use crate::planner::syntax::string;

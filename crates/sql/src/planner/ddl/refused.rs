@@ -5,7 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{CoercionContext, CreateCastStmt, TypeName};
 
-use crate::planner::built_in_types;
+use crate::built_in_types;
 use crate::planner::context::Context;
 use crate::planner::syntax::string;
 use crate::refusal::Refusal;

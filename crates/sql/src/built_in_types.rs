@@ -5,7 +5,7 @@
 
 /// OIDs from here on are of what users have made (`FirstNormalObjectId` in PostgreSQL's transam.h): what reads values of such
 /// a type on a node may be their code.
-pub(super) const FIRST_OF_USERS: u32 = 16_384;
+pub(crate) const FIRST_OF_USERS: u32 = 16_384;
 
 /// What a text may mean that becomes a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -96,26 +96,26 @@ fn meaning(name: &str) -> Option<Meaning> {
 }
 
 /// Whether it is the name of a type in the table.
-pub(super) fn is_built_in(name: &str) -> bool {
+pub(crate) fn is_built_in(name: &str) -> bool {
     meaning(name).is_some()
 }
 
 /// Whether it is the name of a type that the gateway's own statements have values of.
-pub(super) fn is_of_own_statements(name: &str) -> bool {
+pub(crate) fn is_of_own_statements(name: &str) -> bool {
     TYPES.iter().any(|(known, _, used)| *known == name && *used == Use::Ours)
 }
 
 /// Whether it is the name of a type whose values are a node's own.
-pub(super) fn is_local(name: &str) -> bool {
+pub(crate) fn is_local(name: &str) -> bool {
     meaning(name) == Some(Local)
 }
 
 /// Whether it is the name of a type whose texts may say now.
-pub(super) fn is_time(name: &str) -> bool {
+pub(crate) fn is_time(name: &str) -> bool {
     meaning(name) == Some(Time)
 }
 
 /// The same, or of a type that is not known: a domain may be of any.
-pub(super) fn may_be_time(name: &str) -> bool {
+pub(crate) fn may_be_time(name: &str) -> bool {
     meaning(name).is_none_or(|meaning| meaning == Time)
 }
