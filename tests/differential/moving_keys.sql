@@ -1,6 +1,7 @@
 --! distribution none:
 --! distribution spread: moving HASH (k); places HASH (k); names REPLICATED
 --! distribution apart: moving HASH (k); places HASH (note); names REPLICATED
+--! distribution several: moving HASH (k, v); places HASH (k, note); names REPLICATED
 --! distribution ranges: moving RANGE (k) SPLIT AT VALUES (11, 100, 500); places RANGE (k) SPLIT AT VALUES (11, 100, 500); names REPLICATED
 --! changes data
 -- UPDATEs that change distribution keys, and return rows, or compare with others.
@@ -39,7 +40,7 @@ WITH most AS (SELECT max(id) AS id FROM names) UPDATE moving SET k = k + most.id
 UPDATE moving SET k = k + 4000 WHERE v IN (SELECT id + 30 FROM names);
 -- Several rows of FROM for one row: one of them counts, here they are alike.
 UPDATE moving SET k = k + 1 + names.id * 0 FROM names WHERE k > 3000 AND names.id < 3;
--- refused in apart: its table is spread otherwise
+-- refused in apart, several: its table is spread otherwise
 UPDATE moving m SET k = m.k + 5000 FROM places p WHERE p.k = m.k AND p.note LIKE 'p%';
 SELECT count(*), sum(v), sum(twice), string_agg(note, ',' ORDER BY v, note) FROM moving;
 
@@ -47,9 +48,9 @@ SELECT count(*), sum(v), sum(twice), string_agg(note, ',' ORDER BY v, note) FROM
 UPDATE moving SET k = k + 1 RETURNING nothing;
 UPDATE moving SET k = k + 1 RETURNING names.id;
 UPDATE moving SET k = k / 0 RETURNING k;
--- refused in spread, apart, ranges: FROM's columns are not where the row is then
+-- refused in spread, apart, several, ranges: FROM's columns are not where the row is then
 UPDATE moving SET k = 6000 FROM names WHERE k > 7000 AND id = v RETURNING name;
--- refused in spread, apart, ranges: neither is a subquery's row
+-- refused in spread, apart, several, ranges: neither is a subquery's row
 UPDATE moving SET k = 6000 WHERE k > 7000 RETURNING (SELECT max(id) FROM names);
 BEGIN READ ONLY;
 UPDATE moving SET k = k / 0;

@@ -206,9 +206,9 @@ WHERE c.relkind IN ('r', 'p') AND n.nspname <> ALL ('{pg_catalog,information_sch
 fn table_status(relation: &Relation, maps: &Maps, nodes: &[NodeStatus]) -> TableStatus {
     let name = format!("{}.{}", relation.schema, relation.name);
     let (placement, key, map) = match &relation.placement {
-        Placement::Hash { key, map, .. } => {
+        Placement::Hash { map, .. } | Placement::HashOfSeveral { map, .. } => {
             let word = maps.get(map).map_or("hash", |it| it.bucketing.word());
-            (word, Some(relation.columns[*key].name.clone()), Some(*map))
+            (word, relation.key_names(), Some(*map))
         }
         Placement::RoundRobin => ("round robin", None, None),
         Placement::Replicated => ("replicated", None, None),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::code::Code;
 pub use crate::code::Volatility;
-use crate::hash::{BUCKET_COUNT, Bucket, Bucketing, KeyType};
+use crate::hash::{BUCKET_COUNT, Bucket, Bucketing, KeyType, bucket_of_several};
 
 /// A PostgreSQL server of the cluster, counted from 1. Node 1 is [`NodeId::HOME`].
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -73,6 +73,15 @@ impl BucketMap {
 /// Bucket maps by id.
 pub type Maps = BTreeMap<MapId, BucketMap>;
 
+/// A column of a distribution key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KeyPart {
+    /// Index in [`Relation::columns`].
+    pub column: usize,
+    /// How its values are read, and hash.
+    pub key_type: KeyType,
+}
+
 /// Where the rows of a relation are.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Placement {
@@ -83,6 +92,14 @@ pub enum Placement {
         /// How key values are read, and hash.
         key_type: KeyType,
         /// Which bucket map; equal maps mean colocated.
+        map: MapId,
+    },
+    /// Each row on the node of the bucket that it has by the hash of several columns together. For all that is said of
+    /// rows which are read it may be anywhere ([`Self::RoundRobin`]); but rows that name all of them are found.
+    HashOfSeveral {
+        /// The columns of the distribution key, in the order in which they were named; at least two.
+        key: Arc<[KeyPart]>,
+        /// Which bucket map; it is one by hash.
         map: MapId,
     },
     /// Each row on some one node.
@@ -147,7 +164,40 @@ impl Stage {
 impl Placement {
     /// Whether no single node need have all rows.
     pub fn is_distributed(&self) -> bool {
-        matches!(self, Self::Hash { .. } | Self::RoundRobin)
+        matches!(self, Self::Hash { .. } | Self::HashOfSeveral { .. } | Self::RoundRobin)
+    }
+
+    /// The columns by whose values a row is stored on one node; none of tables that have no such.
+    pub fn key_columns(&self) -> Vec<KeyPart> {
+        (0..).map_while(|place| self.key_column(place)).collect()
+    }
+
+    /// The column at this place of [`Self::key_columns`].
+    pub fn key_column(&self, place: usize) -> Option<KeyPart> {
+        match self {
+            Self::Hash { key, key_type, .. } => {
+                (place == 0).then_some(KeyPart { column: *key, key_type: *key_type })
+            }
+            Self::HashOfSeveral { key, .. } => key.get(place).copied(),
+            Self::RoundRobin | Self::Replicated | Self::Async { .. } | Self::Home => None,
+        }
+    }
+
+    /// The bucket of a row whose key columns have these, in the order of [`Self::key_columns`].
+    pub fn bucket(&self, of_columns: &[Bucket]) -> Bucket {
+        match (self, of_columns) {
+            (Self::HashOfSeveral { .. }, several) => bucket_of_several(several.iter().copied()),
+            (_, [bucket]) => *bucket,
+            (_, _) => Bucket::OF_NULL,
+        }
+    }
+
+    /// The map that says which node a row is on by its key.
+    pub fn key_map(&self) -> Option<MapId> {
+        match self {
+            Self::Hash { map, .. } | Self::HashOfSeveral { map, .. } => Some(*map),
+            Self::RoundRobin | Self::Replicated | Self::Async { .. } | Self::Home => None,
+        }
     }
 }
 
@@ -249,6 +299,13 @@ impl Relation {
     /// The qualified, quoted name.
     pub fn sql_name(&self) -> String {
         format!("{}.{}", quote_identifier(&self.schema), quote_identifier(&self.name))
+    }
+
+    /// The columns by which its rows are placed, for people; `None`: there are none.
+    pub fn key_names(&self) -> Option<String> {
+        let names = self.placement.key_columns().into_iter();
+        let names: Vec<_> = names.map(|key| self.columns[key.column].name.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     /// Whether it is one of [`CLUSTER_VIEWS`]: on several nodes, and no reason to share definitions with these.

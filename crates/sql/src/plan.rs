@@ -325,8 +325,8 @@ pub enum InsertSource {
         plan: Box<Planned>,
         /// For each output column its index in `relation.columns`.
         columns: Vec<usize>,
-        /// Output column that is the distribution key (hash targets).
-        key: Option<usize>,
+        /// For each column of the distribution key the output column that is stored there.
+        key: Vec<Option<usize>>,
         /// The INSERT per node; gap 0 is a parameter inside `unnest(GAP::schema.t[])`.
         insert: Template,
     },

@@ -22,6 +22,7 @@ mod home_sessions;
 mod home_statements;
 mod hostile;
 mod kept_rows;
+mod keys_of_several;
 mod one_meaning;
 mod own_sql;
 mod passed_on;

@@ -32,14 +32,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tutti_configuration::Config;
 use tutti_link::connection::{NodeError, Rows};
 use tutti_sql::catalog::{NodeId, quote_identifier};
-use tutti_sql::hash::{Bucketing, KeyType};
+use tutti_sql::hash::{Bucketing, KeyType, sql_bucket_of_several};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::sqlstate;
 
 use super::moment::{Moment, Name};
 use super::report::{Finding, Kind, Progress, Report};
 use crate::catalog::Answer;
-use crate::catalog::maps::{SPLITS_SQL, read_bucketing};
+use crate::catalog::maps::{SPLITS_SQL, read_bucketing, text_of_hex};
 use crate::error::{GatewayError, in_full};
 
 /// Blocks of a table that are read in one transaction: 128 MiB.
@@ -54,7 +54,12 @@ const MOMENTS: u32 = 3;
 /// Every table that clients can have made, as the node sees it at the moment.
 const TABLES: &str =
     "SELECT c.oid, n.nspname, c.relname, coalesce(p.kind, 'home'), c.relkind = 'r',
-    c.relfilenode, a.attname, coalesce(nullif(t.typbasetype, 0), t.oid), p.map,
+    c.relfilenode, (SELECT pg_catalog.string_agg(pg_catalog.concat(coalesce(nullif(t.typbasetype, 0), t.oid), ' ',
+            a.atttypmod, ' ', pg_catalog.encode(pg_catalog.convert_to(a.attname, 'UTF8'), 'hex')), ',' ORDER BY u.place)
+        FROM pg_catalog.unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum])) WITH ORDINALITY AS u (attnum, place)
+        JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = u.attnum AND NOT a.attisdropped
+        JOIN pg_catalog.pg_type t ON t.oid = a.atttypid),
+    pg_catalog.cardinality(coalesce(p.key_attnums, ARRAY[p.key_attnum])), p.map,
     (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(k.attname), ', ' ORDER BY k.attnum)
      FROM pg_catalog.pg_attribute k WHERE k.attrelid = c.oid AND k.attnum > 0 AND NOT k.attisdropped
          AND k.attgenerated <> 'v'),
@@ -81,12 +86,9 @@ const TABLES: &str =
                     AND k.attnum = ANY (i.indkey[0:i.indnkeyatts - 1])) AS columns
         FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indimmediate
             AND i.indexprs IS NULL AND i.indpred IS NULL) u),
-    greatest(c.relpages, 0), a.atttypmod
+    greatest(c.relpages, 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.key_attnum
-    AND NOT a.attisdropped
-LEFT JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND c.oid >= 16384
     AND n.nspname <> ALL ('{pg_catalog,information_schema,pg_toast,tutti}')
 ORDER BY n.nspname, c.relname;";
@@ -98,6 +100,33 @@ FROM tutti.bucket b JOIN tutti.map m ON m.id OPERATOR(pg_catalog.=) b.map GROUP 
     )
 }
 
+/// A column of a distribution key.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct KeyColumn {
+    name: String,
+    key_type: Option<KeyType>,
+    modifier: i32,
+}
+
+impl Table {
+    /// The columns of its key, quoted, as a list.
+    fn key_list(&self) -> String {
+        let names: Vec<_> = self.key.iter().map(|key| quote_identifier(&key.name)).collect();
+        names.join(", ")
+    }
+
+    /// Their names.
+    fn key_names(&self) -> Vec<&str> {
+        self.key.iter().map(|key| key.name.as_str()).collect()
+    }
+
+    fn has_key(&self) -> bool {
+        !self.key.is_empty()
+            && self.key.len() == self.key_len
+            && self.key.iter().all(|key| key.key_type.is_some())
+    }
+}
+
 /// A table on one node.
 #[derive(Clone, Debug)]
 struct Table {
@@ -106,9 +135,10 @@ struct Table {
     /// Not partitioned.
     has_rows: bool,
     file: u32,
-    key: Option<String>,
-    key_type: Option<KeyType>,
-    key_modifier: i32,
+    /// Its columns, in order; fewer if some are not there.
+    key: Vec<KeyColumn>,
+    /// How many columns its placement names.
+    key_len: usize,
     map: Option<u32>,
     columns: Option<String>,
     primary_key: Option<String>,
@@ -265,7 +295,11 @@ impl<'a> Comparison<'a> {
         let Some(expected) = self.tables.get(&self.reference) else { return };
         let of = |table: &Table| {
             let map = table.map.map_or(String::new(), |map| format!(" (map {map})"));
-            let key = table.key.as_ref().map_or(String::new(), |key| format!(" by \"{key}\""));
+            let names: Vec<_> = table.key_names().iter().map(|key| format!("\"{key}\"")).collect();
+            let key = match names.is_empty() {
+                true => String::new(),
+                false => format!(" by {}", names.join(", ")),
+            };
             format!("{}{key}{map}", table.placement)
         };
         for (node, tables) in self.tables.iter().filter(|(node, _)| **node != self.reference) {
@@ -291,9 +325,11 @@ impl<'a> Comparison<'a> {
                 }
             }
         }
-        for (name, table) in expected.iter().filter(|(_, table)| table.placement == "hash") {
+        // On one node clients may do with a key as they like.
+        let is_spread = |table: &Table| 1 < self.tables.len() && table.placement == "hash";
+        for (name, table) in expected.iter().filter(|(_, table)| is_spread(table)) {
             let map_is_there = table.map.is_some_and(|map| self.maps.contains_key(&map));
-            if table.key.is_none() || table.key_type.is_none() || !map_is_there {
+            if !table.has_key() || !map_is_there {
                 let message = "its placement names a key, a type or a map that is not there";
                 let node = Some(self.reference);
                 report.find(Finding::new(Kind::Placement, node, shown(name), message.to_owned()));
@@ -309,7 +345,10 @@ impl<'a> Comparison<'a> {
         }
         match table.placement.as_str() {
             "replicated" | "async" => Some(Question::Copy),
-            "hash" => (here.key.is_some() && here.key == table.key).then_some(Question::Strays),
+            "hash" => {
+                let is_alike = here.has_key() && here.key_names() == table.key_names();
+                is_alike.then_some(Question::Strays)
+            }
             "home" => (node != NodeId::HOME).then_some(Question::Any),
             _ => None,
         }
@@ -700,8 +739,29 @@ fn is_changed(fields: &ErrorFields) -> bool {
 }
 
 fn bucket_sql(table: &Table, bucketing: &Bucketing) -> String {
-    let key = quote_identifier(table.key.as_deref().unwrap_or_default());
-    table.key_type.map_or("NULL".to_owned(), |key_type| bucketing.sql_bucket(key_type, &key))
+    let names: Vec<_> = table.key.iter().map(|key| quote_identifier(&key.name)).collect();
+    let types = table.key.iter().map(|key| key.key_type).collect::<Option<Vec<_>>>();
+    match (types.as_deref(), &names[..]) {
+        (Some([key_type]), [name]) => bucketing.sql_bucket(*key_type, name),
+        (Some(types @ [_, _, ..]), names) => {
+            sql_bucket_of_several(types.iter().copied().zip(names.iter().map(String::as_str)))
+        }
+        _ => "NULL".to_owned(),
+    }
+}
+
+/// Of types, type modifiers and names in hexadecimal digits; `None`: it is not readable.
+fn read_key(text: &str) -> Option<Vec<KeyColumn>> {
+    let column = |text: &str| {
+        let mut words = text.split(' ');
+        let (type_oid, modifier, name) = (words.next()?, words.next()?, words.next()?);
+        Some(KeyColumn {
+            name: text_of_hex(name)?,
+            key_type: KeyType::from_oid(type_oid.parse().ok()?),
+            modifier: modifier.parse().ok()?,
+        })
+    };
+    text.split(',').map(column).collect()
 }
 
 fn read_sums(rows: &Rows) -> Option<Sums> {
@@ -721,9 +781,11 @@ fn read_tables(answer: &Answer<'_>) -> Result<Tables, GatewayError> {
             placement: answer.text(row, 3)?.to_owned(),
             has_rows: answer.boolean(row, 4)?,
             file: answer.number(row, 5)?,
-            key: text(6),
-            key_type: optional(7)?.and_then(KeyType::from_oid),
-            key_modifier: text(14).and_then(|it| it.parse().ok()).unwrap_or(-1),
+            key: match answer.optional(row, 6) {
+                Some(key) => read_key(key).ok_or_else(|| answer.unreadable())?,
+                None => Vec::new(),
+            },
+            key_len: answer.number(row, 7)?,
             map: optional(8)?,
             columns: text(9),
             primary_key: text(10),

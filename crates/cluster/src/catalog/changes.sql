@@ -41,9 +41,10 @@ BEGIN
     SELECT 'table', c.oid, n.nspname, c.relname
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_(toast|temp)'
-    UNION ALL SELECT 'type', t.oid, n.nspname, t.typname
+    -- Types of arrays are known by their elements.
+    UNION ALL SELECT v.kind, v.oid, n.nspname, r.typname
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o
-    JOIN pg_type r ON r.oid = c.reltype, LATERAL (VALUES (r.oid), (r.typarray)) AS v (oid)
+    JOIN pg_type r ON r.oid = c.reltype, LATERAL (VALUES ('type', r.oid), ('array', r.typarray)) AS v (kind, oid)
     JOIN pg_type t ON t.oid = v.oid JOIN pg_namespace n ON n.oid = t.typnamespace
     WHERE n.nspname !~ '^pg_(toast|temp)';
 END $tutti$;
@@ -77,7 +78,7 @@ BEGIN
         CASE WHEN c.relkind = 'v' AND EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid
                 AND r.ev_type = '1' AND age(r.xmin) <= age(pg_current_xact_id_if_assigned()::xid))
             THEN pg_get_viewdef(c.oid) END,
-        p.kind, p.key_attnum::text, p.map::text,
+        p.kind, coalesce(array_to_string(p.key_attnums, ' '), p.key_attnum::text), p.map::text,
         (SELECT array_to_string(k.conkey, ' ') FROM pg_constraint k
          WHERE k.conrelid = c.oid AND k.contype = 'p'),
         CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
@@ -279,7 +280,7 @@ DECLARE
     views oid[];
 BEGIN
     RETURN QUERY SELECT 'table', p.relation::text, n.nspname::text, c.relname::text, p.kind, a.attname::text,
-        p.key_type::text, p.map::text, a.atttypid::text, a.atttypmod::text, p.key_typmod::text,
+        k.type::text, p.map::text, a.atttypid::text, a.atttypmod::text, k.typmod::text,
         format_type(a.atttypid, a.atttypmod),
         CASE WHEN NOT coalesce(l.collisdeterministic, true) THEN 'f'
             -- Ranges of texts are by their bytes.
@@ -295,24 +296,29 @@ BEGIN
     JOIN tutti.placement p ON p.relation = s.oid
     JOIN pg_class c ON c.oid = p.relation
     JOIN pg_namespace n ON n.oid = c.relnamespace
+    -- Of a key of several columns, a row for each.
+    LEFT JOIN LATERAL unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum]), coalesce(p.key_types, ARRAY[p.key_type]),
+        coalesce(p.key_typmods, ARRAY[p.key_typmod])) WITH ORDINALITY AS k (attnum, type, typmod, place) ON true
     LEFT JOIN pg_attribute a
-        ON a.attrelid = p.relation AND a.attnum = p.key_attnum AND NOT a.attisdropped
-    LEFT JOIN pg_collation l ON l.oid = a.attcollation;
+        ON a.attrelid = p.relation AND a.attnum = k.attnum AND NOT a.attisdropped
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    ORDER BY p.relation, k.place;
 
     -- Unique indexes and exclusion constraints of distributed tables; the last column says whether the
     -- distribution key is among the compared columns, compared by a plain equality.
     RETURN QUERY SELECT 'unique', i.indrelid::text, x.relname::text,
         CASE WHEN i.indisprimary THEN 't' ELSE 'f' END, CASE WHEN i.indisexclusion THEN 't' ELSE 'f' END,
-        CASE WHEN EXISTS (
+        CASE WHEN NOT EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum])) AS key (attnum)
+            WHERE NOT EXISTS (
             SELECT FROM generate_series(0, i.indnkeyatts - 1) AS place
             LEFT JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
                 AND d.refclassid = 'pg_constraint'::regclass AND d.deptype = 'i'
             LEFT JOIN pg_constraint k ON k.oid = d.refobjid AND k.contype = 'x'
             LEFT JOIN pg_operator o ON o.oid = k.conexclop[place + 1]
             LEFT JOIN pg_collation l ON l.oid = i.indcollation[place]
-            WHERE i.indkey[place] = p.key_attnum
+            WHERE i.indkey[place] = key.attnum
                 AND coalesce(l.collisdeterministic, true)
-                AND (NOT i.indisexclusion OR coalesce(o.oprname, '=') = '=')) THEN 't' ELSE 'f' END,
+                AND (NOT i.indisexclusion OR coalesce(o.oprname, '=') = '='))) THEN 't' ELSE 'f' END,
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM unnest(changed) AS s (oid) JOIN tutti.placement p ON p.relation = s.oid
     JOIN pg_index i ON i.indrelid = p.relation
@@ -341,12 +347,15 @@ BEGIN
     -- whether an action would change the referencing table's distribution key in place.
     RETURN QUERY SELECT 'key', f.conname::text, f.conrelid::text, f.confrelid::text, n.nspname::text,
         c.relname::text, rn.nspname::text, r.relname::text,
-        CASE WHEN EXISTS (SELECT FROM generate_subscripts(f.conkey, 1) AS i
-            WHERE f.conkey[i] = p.key_attnum AND f.confkey[i] = rp.key_attnum) THEN 't' ELSE 'f' END,
-        CASE WHEN p.key_attnum = ANY (f.conkey) AND (
-            f.confupdtype IN ('c', 'n', 'd')
-            OR (f.confdeltype IN ('n', 'd')
-                AND (f.confdelsetcols IS NULL OR p.key_attnum = ANY (f.confdelsetcols)))) THEN 't' END,
+        CASE WHEN NOT EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum]),
+                coalesce(rp.key_attnums, ARRAY[rp.key_attnum])) AS key (own, theirs)
+            WHERE NOT EXISTS (SELECT FROM generate_subscripts(f.conkey, 1) AS i
+                WHERE f.conkey[i] = key.own AND f.confkey[i] = key.theirs)) THEN 't' ELSE 'f' END,
+        CASE WHEN EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum])) AS key (attnum)
+            WHERE key.attnum = ANY (f.conkey) AND (
+                f.confupdtype IN ('c', 'n', 'd')
+                OR (f.confdeltype IN ('n', 'd')
+                    AND (f.confdelsetcols IS NULL OR key.attnum = ANY (f.confdelsetcols))))) THEN 't' END,
         NULL, NULL, NULL, NULL
     FROM unnest(keys) AS s (oid) JOIN pg_constraint f ON f.oid = s.oid
     JOIN pg_class c ON c.oid = f.conrelid

@@ -100,6 +100,9 @@ RETURN coalesce(CASE WHEN here < 0 THEN 0 ELSE here END + (elsewhere ->> relatio
 CREATE OR REPLACE FUNCTION tutti.placement_option(relation oid) RETURNS text[] LANGUAGE sql STABLE
 RETURN (SELECT ARRAY['distribute by ' || CASE WHEN m.splits IS NOT NULL THEN format('range (%I) split at values (%s)', a.attname,
             (SELECT string_agg(quote_literal(u.split), ', ' ORDER BY u.place) FROM unnest(m.splits) WITH ORDINALITY AS u (split, place)))
+        WHEN p.key_attnums IS NOT NULL THEN format('hash (%s)', (SELECT string_agg(quote_ident(c.attname), ', ' ORDER BY k.place)
+            FROM unnest(p.key_attnums) WITH ORDINALITY AS k (attnum, place)
+            JOIN pg_attribute c ON c.attrelid = p.relation AND c.attnum = k.attnum))
         WHEN p.kind = 'hash' THEN format('hash (%I)', a.attname)
         WHEN p.kind = 'round_robin' THEN 'round robin' WHEN p.kind = 'replicated' THEN 'replicated' WHEN p.kind = 'home' THEN 'home'
         ELSE format('replicated async (%I)', a.attname) END]

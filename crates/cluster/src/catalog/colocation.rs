@@ -49,7 +49,7 @@ fn ties_sql(key: &str, which: &str) -> String {
         OR (f.confdeltype OPERATOR(pg_catalog.=) ANY ('{{n,d}}'::pg_catalog.\"char\"[])
             AND (f.confdelsetcols IS NULL OR a.attnum OPERATOR(pg_catalog.=) ANY (f.confdelsetcols)))),
     coalesce(p.kind OPERATOR(pg_catalog.=) 'replicated', false),
-    CASE WHEN p.kind OPERATOR(pg_catalog.=) 'hash' THEN p.map END
+    CASE WHEN p.kind OPERATOR(pg_catalog.=) 'hash' AND p.key_attnum IS NOT NULL THEN p.map END
 FROM pg_catalog.pg_constraint f
 JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) f.conrelid
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
-    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, GlobalUnique, Identity, MapId, Maps,
-    NodeId, Placement, Relation, RelationKind, Stage,
+    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, GlobalUnique, Identity, KeyPart, MapId,
+    Maps, NodeId, Placement, Relation, RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -141,7 +141,8 @@ fn relations(part: Extent) -> String {
     };
     format!(
         "SELECT c.oid, n.nspname, c.relname, c.relkind, {definition},
-    CASE n.nspname WHEN 'tutti' THEN 'round_robin' ELSE p.kind END, p.key_attnum, p.map,
+    CASE n.nspname WHEN 'tutti' THEN 'round_robin' ELSE p.kind END,
+    coalesce(array_to_string(p.key_attnums, ' '), p.key_attnum::text), p.map,
     (SELECT array_to_string(k.conkey, ' ') FROM pg_constraint k
      WHERE k.conrelid = c.oid AND k.contype = 'p'),
     CASE WHEN c.relkind = 'v' AND n.nspname <> 'tutti' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
@@ -670,16 +671,29 @@ fn read_placement(
         Some("replicated") => Ok(Placement::Replicated),
         Some("round_robin") => Ok(Placement::RoundRobin),
         Some(kind) if kind == "hash" || Stage::of_kind(kind).is_some() => {
-            let attnum: i16 = answer.number(row, 6)?;
-            let key = columns.iter().position(|(found, _)| *found == attnum);
-            let key = key.ok_or_else(|| answer.unreadable())?;
-            let key_type = KeyType::from_oid(columns[key].1.type_oid);
-            let key_type = key_type.ok_or_else(|| answer.unreadable())?;
+            let part = |attnum: &str| {
+                let attnum: i16 = attnum.parse().ok()?;
+                let column = columns.iter().position(|(found, _)| *found == attnum)?;
+                let key_type = KeyType::from_oid(columns[column].1.type_oid)?;
+                Some(KeyPart { column, key_type })
+            };
+            let key = answer.text(row, 6)?.split(' ').map(part).collect::<Option<Vec<_>>>();
             let map = MapId(answer.number(row, 7)?);
-            Ok(match Stage::of_kind(kind) {
-                None => Placement::Hash { key, key_type, map },
-                Some(stage) => Placement::Async { key, key_type, map, stage },
-            })
+            match (key.as_deref(), Stage::of_kind(kind)) {
+                (Some(&[KeyPart { column: key, key_type }]), None) => {
+                    Ok(Placement::Hash { key, key_type, map })
+                }
+                (Some(&[KeyPart { column: key, key_type }]), Some(stage)) => {
+                    Ok(Placement::Async { key, key_type, map, stage })
+                }
+                (Some(key @ [_, _, ..]), None) => {
+                    Ok(Placement::HashOfSeveral { key: key.into(), map })
+                }
+                // A column of its key is gone, or of another type: past the gateway, or on a cluster of one node, where
+                // code may do as it likes. Its rows are where they are.
+                (None, None) => Ok(Placement::RoundRobin),
+                _ => Err(answer.unreadable()),
+            }
         }
         Some(_) => Err(answer.unreadable()),
     }

@@ -5,13 +5,22 @@
 //! Start reading at [`map_by`].
 
 use tutti_sql::catalog::{BucketMap, MapId, NodeId};
-use tutti_sql::hash::{BUCKET_COUNT, Bucket, Bucketing, KeyType, Splits};
+use tutti_sql::hash::{BUCKET_COUNT, Bucket, Bucketing, KeyType, SEVERAL, Splits};
 
 /// The bucket map that tables with keys of this type get: each type family has its own,
 /// whose id is the same on all clusters, so that two sessions that need it first agree on it.
 pub fn map_of(key_type: KeyType) -> MapId {
+    map_of_family(key_type.family())
+}
+
+/// The same of keys of several columns: they share one, for their buckets say nothing of their types.
+pub fn map_of_several() -> MapId {
+    map_of_family(SEVERAL)
+}
+
+fn map_of_family(family: &str) -> MapId {
     // Ids are stored: append only.
-    const FAMILIES: [&str; 13] = [
+    const FAMILIES: [&str; 14] = [
         "integer",
         "text",
         "uuid",
@@ -25,8 +34,9 @@ pub fn map_of(key_type: KeyType) -> MapId {
         "time",
         "timestamp",
         "timestamptz",
+        SEVERAL,
     ];
-    let position = FAMILIES.iter().position(|family| *family == key_type.family());
+    let position = FAMILIES.iter().position(|known| *known == family);
     let position = position.expect("every family of KeyType is in the list, a test checks it");
     MapId(u32::try_from(position).expect("a short list") + 1)
 }
@@ -78,15 +88,17 @@ pub const SPLITS_SQL: &str = "(SELECT pg_catalog.string_agg(pg_catalog.encode(pg
 /// Reads a map's family and [`SPLITS_SQL`]; `None` if they are not readable.
 pub fn read_bucketing(family: &str, splits: Option<&str>) -> Option<Bucketing> {
     let Some(splits) = splits else { return Some(Bucketing::Hash) };
-    let text = |hex: &str| {
-        let bytes = hex.as_bytes().chunks(2).map(|pair| {
-            let digits = std::str::from_utf8(pair).ok()?;
-            u8::from_str_radix(digits, 16).ok()
-        });
-        String::from_utf8(bytes.collect::<Option<Vec<_>>>()?).ok()
-    };
-    let texts = splits.split(' ').map(text).collect::<Option<Vec<_>>>()?;
+    let texts = splits.split(' ').map(text_of_hex).collect::<Option<Vec<_>>>()?;
     Some(Bucketing::Range(Splits::new(family, texts).ok()?.into()))
+}
+
+/// The text whose bytes are these pairs of hexadecimal digits; `None` if it is none.
+pub fn text_of_hex(digits: &str) -> Option<String> {
+    let bytes = digits.as_bytes().chunks(2).map(|pair| {
+        let digits = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(digits, 16).ok()
+    });
+    String::from_utf8(bytes.collect::<Option<Vec<_>>>()?).ok()
 }
 
 #[cfg(test)]

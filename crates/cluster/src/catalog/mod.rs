@@ -27,6 +27,7 @@ pub mod schema;
 pub mod seals;
 pub mod sequences;
 pub mod share;
+mod text_array;
 pub mod unique;
 mod upgrade;
 pub mod verify;

@@ -118,8 +118,9 @@ async fn placement_of_parent(
     let sql = format!(
         "SELECT p.kind, a.attname, a.atttypid, p.map, m.key_family, {SPLITS_SQL} FROM tutti.placements p
 LEFT JOIN tutti.map m ON m.id OPERATOR(pg_catalog.=) p.map
-LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) p.relation AND a.attnum OPERATOR(pg_catalog.=) p.key_attnum
-WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid",
+LEFT JOIN LATERAL pg_catalog.unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum])) WITH ORDINALITY AS k (attnum, place) ON true
+LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) p.relation AND a.attnum OPERATOR(pg_catalog.=) k.attnum
+WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid ORDER BY k.place",
         quote_literal(&name)
     );
     let rows = home.rows(&sql).await?;
@@ -129,5 +130,5 @@ WHERE p.relation OPERATOR(pg_catalog.=) {}::pg_catalog.regclass::pg_catalog.oid"
     }
     let bucketing =
         read_bucketing(answer.optional(0, 4).unwrap_or_default(), answer.optional(0, 5));
-    stored_placement(&answer, 0, 0, bucketing.ok_or_else(|| answer.unreadable())?)
+    stored_placement(&answer, 0..answer.len(), 0, bucketing.ok_or_else(|| answer.unreadable())?)
 }

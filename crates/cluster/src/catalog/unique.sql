@@ -86,6 +86,7 @@ BEGIN
         WHEN found.relkind <> 'r' OR found.relispartition THEN 'Its table is partitioned, or is a partition.'
         WHEN found.relpersistence <> 'p' THEN 'Its table is UNLOGGED: a crash would empty it, and not the other nodes'' entries.'
         WHEN found.kind IS DISTINCT FROM 'hash' THEN 'Its table is not distributed BY HASH.'
+        WHEN found.key_attnum IS NULL THEN 'Its table is distributed by several columns together.'
         WHEN NOT found.indisunique THEN 'It is not UNIQUE.'
         WHEN found.indexprs IS NOT NULL THEN 'It has an expression.'
         WHEN found.indpred IS NOT NULL THEN 'It has a condition (WHERE).'

@@ -65,16 +65,24 @@ pub(super) fn qualified(schema: &str, name: &str) -> String {
 /// Reads the registered tables and checks each one's key.
 fn read_tables(answer: &Answer<'_>) -> Result<Tables, GatewayError> {
     let mut tables = Tables::new();
-    for row in 0..answer.len() {
-        let name = qualified(answer.text(row, 1)?, answer.text(row, 2)?);
-        let kind = answer.text(row, 3)?;
+    let mut first = 0;
+    while first < answer.len() {
+        let oid: u32 = answer.number(first, 0)?;
+        let name = qualified(answer.text(first, 1)?, answer.text(first, 2)?);
+        let kind = answer.text(first, 3)?;
         let is_hash = kind == "hash" || Stage::of_kind(kind).is_some();
-        if is_hash {
-            check_key(answer, row, &name)?;
+        // Each column of its key has a row.
+        let mut end = first;
+        while end < answer.len() && answer.number::<u32>(end, 0)? == oid {
+            if is_hash {
+                check_key(answer, end, &name)?;
+            }
+            end += 1;
         }
         // The rules compare maps by their ids: equal ones have equal ranges.
-        let placement = stored_placement(answer, row, 3, Bucketing::default())?;
-        tables.insert(answer.number(row, 0)?, Table { name, placement });
+        let placement = stored_placement(answer, first..end, 3, Bucketing::default())?;
+        tables.insert(oid, Table { name, placement });
+        first = end;
     }
     Ok(tables)
 }
@@ -148,29 +156,28 @@ fn check_unique(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError
         } else {
             "unique constraint"
         };
-        let (detail, hint) = match &table.placement {
-            PlacementKind::Hash { key, .. } | PlacementKind::Async { key, .. } => {
-                if answer.boolean(row, 4)? {
-                    continue;
-                }
-                (
-                    format!(
-                        "Table \"{}\" is distributed by \"{key}\". Rows that differ in it can be on \
+        let (detail, hint) = match key_words(&table.placement) {
+            Some(_) if answer.boolean(row, 4)? => continue,
+            Some((key, it)) => (
+                format!(
+                    "Table \"{}\" is distributed by {key}. Rows that differ in {it} can be on \
                          different nodes, where no node can check the constraint.",
-                        table.name
+                    table.name
+                ),
+                match &table.placement {
+                    PlacementKind::HashOfSeveral { .. } => format!(
+                        "Include {key} in the {what}, distribute the table by fewer columns, or make it REPLICATED."
                     ),
-                    match what {
+                    _ => match what {
                         "unique constraint" => format!(
-                            "Include \"{key}\" in the {what}, make the table REPLICATED, or have the values kept in \
+                            "Include {key} in the {what}, make the table REPLICATED, or have the values kept in \
                              a table of their own: CREATE UNIQUE INDEX … WITH (tutti.global_unique)."
                         ),
-                        _ => format!(
-                            "Include \"{key}\" in the {what}, or make the table REPLICATED."
-                        ),
+                        _ => format!("Include {key} in the {what}, or make the table REPLICATED."),
                     },
-                )
-            }
-            _ => (
+                },
+            ),
+            None => (
                 format!(
                     "The rows of round robin table \"{}\" can be on any node, where no node can \
                      check the constraint.",
@@ -185,6 +192,20 @@ fn check_unique(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError
         return Err(Refusal::unsupported(message, detail, hint).into());
     }
     Ok(())
+}
+
+/// The columns of a distribution key, quoted, and what stands for what rows differ in.
+fn key_words(placement: &PlacementKind) -> Option<(String, &'static str)> {
+    match placement {
+        PlacementKind::Hash { key, .. } | PlacementKind::Async { key, .. } => {
+            Some((format!("\"{key}\""), "it"))
+        }
+        PlacementKind::HashOfSeveral { key, .. } => {
+            let names: Vec<_> = key.iter().map(|(name, _)| format!("\"{name}\"")).collect();
+            Some((names.join(" and "), "one of them"))
+        }
+        PlacementKind::RoundRobin | PlacementKind::Replicated | PlacementKind::Home => None,
+    }
 }
 
 /// SET CONSTRAINTS means all constraints of a name, and the gateway says it of its own.
@@ -288,6 +309,27 @@ fn foreign_key_problem(
                 ),
             ))
         }
+        (
+            PlacementKind::HashOfSeveral { key, .. },
+            PlacementKind::HashOfSeveral { key: to_key, .. },
+        ) => {
+            let families = |key: &[(String, KeyType)]| -> Vec<_> {
+                key.iter().map(|(_, key_type)| key_type.family()).collect()
+            };
+            if keys_paired && families(key) == families(to_key) {
+                return None;
+            }
+            Some((
+                format!(
+                    "A row and the row of \"{to_name}\" that it refers to can be on different nodes: the foreign key \
+                     does not pair the columns of both distribution keys, each with the one in its place, of a kindred type."
+                ),
+                format!(
+                    "Distribute both tables by columns that the foreign key pairs, in one order, or make table \
+                     \"{to_name}\" REPLICATED."
+                ),
+            ))
+        }
         (PlacementKind::Replicated, _) => Some((
             format!(
                 "The table has all its rows on every node, but no node need have all rows of \
@@ -299,7 +341,12 @@ fn foreign_key_problem(
             format!("All rows of table \"{to_name}\" are on node 1, the referring rows are not."),
             together,
         )),
-        (_, PlacementKind::Hash { .. } | PlacementKind::RoundRobin) => Some((
+        (
+            _,
+            PlacementKind::Hash { .. }
+            | PlacementKind::HashOfSeveral { .. }
+            | PlacementKind::RoundRobin,
+        ) => Some((
             format!(
                 "A row and the row of \"{to_name}\" that it refers to can be on different nodes."
             ),
@@ -337,7 +384,10 @@ fn check_children(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayErr
 
 fn describe(placement: &PlacementKind) -> String {
     match placement {
-        PlacementKind::Hash { key, .. } => format!("distributed by \"{key}\""),
+        PlacementKind::Hash { .. } | PlacementKind::HashOfSeveral { .. } => {
+            let (key, _) = key_words(placement).unwrap_or_default();
+            format!("distributed by {key}")
+        }
         PlacementKind::RoundRobin => "distributed round robin".to_owned(),
         PlacementKind::Replicated => "replicated".to_owned(),
         PlacementKind::Async { .. } => "replicated asynchronously".to_owned(),
@@ -378,6 +428,8 @@ fn check_materialized(answer: &Answer<'_>) -> Result<(), GatewayError> {
 
 #[cfg(test)]
 mod tests {
+    use tutti_sql::catalog::MapId;
+
     use super::*;
 
     fn hash(key: &str, key_type: KeyType) -> PlacementKind {
@@ -406,5 +458,17 @@ mod tests {
         assert!(!allowed(&replicated, &home, false));
         assert!(!allowed(&integer, &home, false));
         assert!(!allowed(&home, &integer, false));
+        let several = |types: [KeyType; 2]| PlacementKind::HashOfSeveral {
+            key: types.map(|it| ("k".to_owned(), it)).into(),
+            map: MapId(14),
+        };
+        let pair = several([KeyType::Int4, KeyType::Text]);
+        assert!(allowed(&pair, &several([KeyType::Int8, KeyType::Varchar]), true));
+        assert!(!allowed(&pair, &several([KeyType::Text, KeyType::Int4]), true));
+        assert!(!allowed(&pair, &pair, false));
+        assert!(allowed(&pair, &replicated, false));
+        for other in [&integer, &round_robin, &home] {
+            assert!(!allowed(&pair, other, true) && !allowed(other, &pair, true));
+        }
     }
 }

@@ -7,8 +7,8 @@
 use bytes::{Bytes, BytesMut};
 use tutti_link::Link;
 use tutti_link::connection::told;
-use tutti_sql::catalog::{NodeId, Placement, Relation};
-use tutti_sql::hash::CannotHash;
+use tutti_sql::catalog::{KeyPart, NodeId, Placement, Relation};
+use tutti_sql::hash::{Bucket, Bucketing, CannotHash, KEY_COLUMNS_MAX};
 use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
 use tutti_sql::planner::names_current_time;
 use tutti_wire::backend::decode_command_complete;
@@ -299,7 +299,9 @@ impl Executor<'_> {
 
     async fn send_row(&mut self, copy: &mut CopyIn<'_>, row: &[u8]) -> Result<(), Failure> {
         let only = match &copy.plan.relation.placement {
-            Placement::Hash { .. } => Some(self.node_of_copied(copy, row)?),
+            Placement::Hash { .. } | Placement::HashOfSeveral { .. } => {
+                Some(self.node_of_copied(copy, row)?)
+            }
             Placement::RoundRobin => Some(self.deal_round_robin()),
             Placement::Replicated | Placement::Home | Placement::Async { .. } => None,
         };
@@ -317,42 +319,26 @@ impl Executor<'_> {
     }
 
     fn node_of_copied(&self, copy: &CopyIn<'_>, row: &[u8]) -> Result<NodeId, Failure> {
-        let (Placement::Hash { key: column, key_type, map }, Some(key)) =
-            (&copy.plan.relation.placement, copy.plan.key)
-        else {
-            return Ok(NodeId::HOME);
-        };
-        let modifier = copy.plan.relation.columns[*column].type_modifier;
-        let value = match copy.format.field(row, key) {
-            Ok(value) => value,
-            // The row lacks the field or asks for its default: the node that gets it says so.
-            Err(_) => return Ok(NodeId::HOME),
-        };
-        let Some(of) = self.tx.catalog.maps.get(map) else { return Ok(NodeId::HOME) };
-        let bucketing = &of.bucketing;
-        let hashed = match (&value, &copy.format) {
-            (Some(value), CopyFormat::Binary) => {
-                bucketing.bucket_of_stored_binary(*key_type, value, *key_type, modifier)
-            }
-            (Some(value), _) => match std::str::from_utf8(value) {
-                Ok(text) => bucket_of_value(bucketing, *key_type, modifier, Some(text)),
-                Err(_) => return Ok(NodeId::HOME),
-            },
-            (None, _) => bucket_of_value(bucketing, *key_type, modifier, None),
-        };
-        let bucket = match hashed {
-            Ok(bucket) => bucket,
-            // Not a value of the type: any node refuses it in PostgreSQL's words.
-            Err(CannotHash::Malformed) => return Ok(NodeId::HOME),
-            Err(CannotHash::NotCanonical) => {
-                return Err(Failure::unsupported(
-                    "a distribution key in this spelling cannot be placed by COPY",
-                    "Only the server could read it, and it must be read before the row is sent.",
-                    "Write the key in ISO form, or load through INSERT … SELECT from another table.",
-                ));
-            }
-        };
-        node_of_bucket(&self.tx.catalog, *map, bucket)
+        let CopyFrom { relation, key: places, .. } = copy.plan;
+        let placement = &relation.placement;
+        let Some(map) = placement.key_map() else { return Ok(NodeId::HOME) };
+        let Some(of) = self.tx.catalog.maps.get(&map) else { return Ok(NodeId::HOME) };
+        let mut buckets = [Bucket::OF_NULL; KEY_COLUMNS_MAX];
+        let mut count = 0;
+        for (index, place) in places.iter().enumerate() {
+            let Some(part) = placement.key_column(index) else { break };
+            let bucket = match place {
+                Some(place) => bucket_of_copied(copy, row, *place, part, &of.bucketing)?,
+                // Its default, which is none: others are drawn before the row is sent.
+                None => Some(Bucket::OF_NULL),
+            };
+            // The node that gets it says what is wrong with it.
+            let Some(bucket) = bucket else { return Ok(NodeId::HOME) };
+            buckets[index] = bucket;
+            count = index + 1;
+        }
+        let bucket = placement.bucket(&buckets[..count]);
+        node_of_bucket(&self.tx.catalog, map, bucket)
             .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
     }
 
@@ -519,6 +505,41 @@ impl Executor<'_> {
         }
         refused_before.map_or(Ok(()), Err)?;
         refused.map_or(Ok(tag), |error| Err(error.into()))
+    }
+}
+
+/// The bucket of the value that a row brings for this column of its key; `None`: whichever node gets the row refuses it.
+///
+/// Errors: 0A000 for what only a server could read.
+fn bucket_of_copied(
+    copy: &CopyIn<'_>,
+    row: &[u8],
+    place: usize,
+    KeyPart { column, key_type }: KeyPart,
+    bucketing: &Bucketing,
+) -> Result<Option<Bucket>, Failure> {
+    let modifier = copy.plan.relation.columns[column].type_modifier;
+    // The row lacks the field or asks for its default: the node that gets it says so.
+    let Ok(value) = copy.format.field(row, place) else { return Ok(None) };
+    let hashed = match (&value, &copy.format) {
+        (Some(value), CopyFormat::Binary) => {
+            bucketing.bucket_of_stored_binary(key_type, value, key_type, modifier)
+        }
+        (Some(value), _) => match std::str::from_utf8(value) {
+            Ok(text) => bucket_of_value(bucketing, key_type, modifier, Some(text)),
+            Err(_) => return Ok(None),
+        },
+        (None, _) => bucket_of_value(bucketing, key_type, modifier, None),
+    };
+    match hashed {
+        Ok(bucket) => Ok(Some(bucket)),
+        // Not a value of the type: any node refuses it in PostgreSQL's words.
+        Err(CannotHash::Malformed) => Ok(None),
+        Err(CannotHash::NotCanonical) => Err(Failure::unsupported(
+            "a distribution key in this spelling cannot be placed by COPY",
+            "Only the server could read it, and it must be read before the row is sent.",
+            "Write the key in ISO form, or load through INSERT … SELECT from another table.",
+        )),
     }
 }
 

@@ -25,6 +25,9 @@ use crate::transaction::{Level, Mode};
 fn words(relation: &Relation, by: &DistributeBy) -> String {
     match by {
         DistributeBy::Hash(column) => format!("{} is distributed by {column}", relation.name),
+        DistributeBy::HashOfSeveral(columns) => {
+            format!("{} is distributed by {}", relation.name, columns.join(", "))
+        }
         DistributeBy::Range { column, .. } => {
             format!("{} is distributed by ranges of {column}", relation.name)
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use tutti_sql::catalog::{MapId, NodeId, Placement, Relation, quote_literal};
+use tutti_sql::catalog::{KeyPart, MapId, NodeId, Placement, Relation, quote_literal};
 use tutti_sql::hash::{Bucket, Bucketing, KeyType};
 use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Pin, Template, ValuesRow};
 use tutti_wire::frame::{frame_len, take_frame};
@@ -51,7 +51,7 @@ impl Executor<'_> {
                 if unseen.is_none() {
                     described = Ok(described?);
                 }
-                let deal = Deal { relation: &insert.relation, columns, key: *key };
+                let deal = Deal { relation: &insert.relation, columns, key };
                 let inserted = async {
                     let rows = match described {
                         Ok(()) => {
@@ -232,9 +232,12 @@ impl Executor<'_> {
         }
         let mut dealt: BTreeMap<NodeId, (ArrayText, Vec<usize>)> = BTreeMap::new();
         for (index, row) in rows.iter().enumerate() {
-            let key = deal.key.and_then(|key| row.get(key)?.as_ref());
-            let key = key.map(|key| std::str::from_utf8(key)).transpose().map_err(not_utf8)?;
-            let node = self.node_of_row(deal.relation, key).await?;
+            let key = deal.key.iter().map(|place| {
+                let value = place.and_then(|place| row.get(place)?.as_ref());
+                value.map(|value| std::str::from_utf8(value)).transpose().map_err(not_utf8)
+            });
+            let key = key.collect::<Result<Vec<_>, _>>()?;
+            let node = self.node_of_row(deal.relation, &key).await?;
             let (array, indexes) = dealt.entry(node).or_default();
             array.push_composite(&deal.composite(row));
             indexes.push(index);
@@ -255,31 +258,36 @@ impl Executor<'_> {
         self.insert_texts(&texts, order, insert, call).await
     }
 
-    /// The node for a row of `relation` with this key in text form.
+    /// The node for a row of `relation` whose key columns have these values, in text form and in the key's order.
     pub(super) async fn node_of_row(
         &mut self,
         relation: &Relation,
-        key: Option<&str>,
+        key: &[Option<&str>],
     ) -> Result<NodeId, Failure> {
-        let Placement::Hash { key: column, key_type, map } = &relation.placement else {
+        let Some(map) = relation.placement.key_map() else {
             return Ok(match relation.placement {
                 Placement::Home => NodeId::HOME,
                 _ => self.deal_round_robin(),
             });
         };
-        let of = &relation.columns[*column];
-        let bucketing = self.bucketing(*map)?;
-        let bucket = match bucket_of_value(&bucketing, *key_type, of.type_modifier, key) {
-            Ok(bucket) => bucket,
-            // Spelled in a way that only the server can read (such as a date in another DateStyle).
-            Err(_) => {
-                let type_name = &of.declared_type;
-                let literal = quote_literal(key.unwrap_or_default());
-                let value = format!("({literal}::{type_name})");
-                self.ask_for_bucket(&bucketing, *key_type, &value, &Call::Simple).await?
-            }
-        };
-        self.node_of(*map, bucket)
+        let bucketing = self.bucketing(map)?;
+        let mut buckets = Vec::new();
+        for (KeyPart { column, key_type }, value) in
+            relation.placement.key_columns().iter().zip(key)
+        {
+            let of = &relation.columns[*column];
+            buckets.push(match bucket_of_value(&bucketing, *key_type, of.type_modifier, *value) {
+                Ok(bucket) => bucket,
+                // Spelled in a way that only the server can read (such as a date in another DateStyle).
+                Err(_) => {
+                    let type_name = &of.declared_type;
+                    let literal = quote_literal(value.unwrap_or_default());
+                    let value = format!("({literal}::{type_name})");
+                    self.ask_for_bucket(&bucketing, *key_type, &value, &Call::Simple).await?
+                }
+            });
+        }
+        self.node_of(map, relation.placement.bucket(&buckets))
     }
 
     async fn ask_for_node(
@@ -288,21 +296,43 @@ impl Executor<'_> {
         relation: &Relation,
         call: &Call,
     ) -> Result<NodeId, Failure> {
-        let bucket = match (&pin.value, &relation.placement) {
-            (KeyValue::Bucket(bucket), _) => *bucket,
-            (KeyValue::Parameter(index), Placement::Hash { key, key_type, .. }) => {
-                let type_name = &relation.columns[*key].declared_type;
+        let KeyValue::Several(parts) = &pin.value else {
+            let key = relation.placement.key_columns().first().copied();
+            return match self.bucket_of_part(pin, key, relation, call).await? {
+                Some(bucket) => self.node_of(pin.map, bucket),
+                None => Ok(self.deal_round_robin()),
+            };
+        };
+        let key = relation.placement.key_columns();
+        let mut buckets = Vec::new();
+        for (part, key) in parts.iter().zip(key) {
+            buckets.extend(self.bucket_of_part(part, Some(key), relation, call).await?);
+        }
+        self.node_of(pin.map, relation.placement.bucket(&buckets))
+    }
+
+    /// The bucket of the value of one key column; `None`: the table has no key.
+    async fn bucket_of_part(
+        &mut self,
+        pin: &Pin,
+        key: Option<KeyPart>,
+        relation: &Relation,
+        call: &Call,
+    ) -> Result<Option<Bucket>, Failure> {
+        match (&pin.value, key) {
+            (KeyValue::Bucket(bucket), _) => Ok(Some(*bucket)),
+            (KeyValue::Parameter(index), Some(KeyPart { column, key_type })) => {
+                let type_name = &relation.columns[column].declared_type;
                 let value = format!("(${}::{type_name})", index + 1);
                 let bucketing = self.bucketing(pin.map)?;
-                self.ask_for_bucket(&bucketing, *key_type, &value, call).await?
+                Ok(Some(self.ask_for_bucket(&bucketing, key_type, &value, call).await?))
             }
-            (KeyValue::Parameter(_), _) => return Ok(self.deal_round_robin()),
-            (KeyValue::Literal(_), _) => {
+            (KeyValue::Parameter(_), None) => Ok(None),
+            (KeyValue::Literal(_) | KeyValue::Several(_), _) => {
                 let message = "the plan of a shape was executed without its literals";
-                return Err(Failure::error("XX000", message));
+                Err(Failure::error("XX000", message))
             }
-        };
-        self.node_of(pin.map, bucket)
+        }
     }
 
     async fn ask_for_bucket(
@@ -353,8 +383,8 @@ struct Deal<'a> {
     relation: &'a Relation,
     /// For each value of a source row its column.
     columns: &'a [usize],
-    /// The value that is the distribution key.
-    key: Option<usize>,
+    /// For each column of the distribution key its value's place in a row.
+    key: &'a [Option<usize>],
 }
 
 impl Deal<'_> {

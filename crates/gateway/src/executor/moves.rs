@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tutti_sql::catalog::{NodeId, Placement, Relation, quote_literal};
+use tutti_sql::catalog::{NodeId, Relation, quote_literal};
 use tutti_sql::plan::{Access, Move, Template};
 
 use super::array_literal::{ArrayText, split_composite};
@@ -88,6 +88,7 @@ impl Executor<'_> {
     /// Locks the rows, and finds out where each belongs.
     async fn lock_moved(&mut self, of: &Move, call: &Call) -> Result<Moved, Failure> {
         let relation = &of.relation;
+        let key = relation.placement.key_columns();
         let mut moved = Moved::default();
         let nodes = self.tx.catalog.nodes.clone();
         let texts: Vec<_> = nodes.iter().map(|node| (*node, of.select.as_str())).collect();
@@ -106,11 +107,11 @@ impl Executor<'_> {
                     continue;
                 }
                 let fields = split_composite(becomes).ok_or_else(unreadable)?;
-                let key = match &relation.placement {
-                    Placement::Hash { key, .. } => fields.get(*key).cloned().flatten(),
-                    _ => None,
-                };
-                let target = self.node_of_row(relation, key.as_deref()).await?;
+                let key: Vec<_> = key
+                    .iter()
+                    .map(|part| fields.get(part.column).and_then(Option::as_deref))
+                    .collect();
+                let target = self.node_of_row(relation, &key).await?;
                 moved.count += 1;
                 if target == node {
                     let places = moved.staying.entry(node).or_default();

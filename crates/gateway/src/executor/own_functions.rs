@@ -171,20 +171,20 @@ impl Executor<'_> {
             .filter(|relation| relation.kind == RelationKind::Table)
             .map(|relation| {
                 let (placement, key) = match &relation.placement {
-                    Placement::Hash { key, map, .. } => {
+                    Placement::Hash { map, .. } | Placement::HashOfSeveral { map, .. } => {
                         let maps = &self.tx.catalog.maps;
                         let word = maps.get(map).map_or("hash", |it| it.bucketing.word());
-                        (word, Some(&relation.columns[*key].name))
+                        (word, relation.key_names())
                     }
                     Placement::RoundRobin => ("round robin", None),
                     Placement::Replicated => ("replicated", None),
                     Placement::Async { key, stage, .. } => {
-                        (stage.words(), Some(&relation.columns[*key].name))
+                        (stage.words(), Some(relation.columns[*key].name.clone()))
                     }
                     Placement::Home => ("node 1 only", None),
                 };
                 let name = format!("{}.{}", relation.schema, relation.name);
-                vec![Some(name), Some(placement.to_owned()), key.cloned()]
+                vec![Some(name), Some(placement.to_owned()), key]
             })
             .collect();
         rows.sort();

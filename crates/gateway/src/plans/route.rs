@@ -56,14 +56,14 @@ pub(crate) fn node_of_pin<'a>(
     bound: impl Fn(usize) -> Option<BoundParameter<'a>>,
 ) -> Option<NodeId> {
     let map = catalog.maps.get(&pin.map)?;
-    let bucket = match &pin.value {
-        KeyValue::Bucket(bucket) => *bucket,
+    let bucket = pin.bucket(|part| match &part.value {
+        KeyValue::Bucket(bucket) => Some(*bucket),
         KeyValue::Parameter(index) => {
-            bucket_of_bound(&map.bucketing, pin, bound(usize::from(*index))?)?
+            bucket_of_bound(&map.bucketing, part, bound(usize::from(*index))?)
         }
-        // Only in plans of shapes, which are not executed themselves.
-        KeyValue::Literal(_) => return None,
-    };
+        // Only in plans of shapes, which are not executed themselves; or never in a part.
+        KeyValue::Literal(_) | KeyValue::Several(_) => None,
+    })?;
     Some(map.node(bucket))
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::time::UNIX_EPOCH;
 
 use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
-use tutti_sql::plan::{Access, DataPlan, KeyValue, NodeChoice, Plan, Planned};
+use tutti_sql::plan::{Access, DataPlan, KeyValue, NodeChoice, Pin, Plan, Planned};
 
 use super::named::{Portal, PreparedStatement};
 use super::planning::{ends_failed_transaction, transaction_failed};
@@ -99,13 +99,14 @@ impl TransactionContext {
             return false;
         };
         let Some(statement) = self.statements.get(name) else { return false };
-        1 < pins.len()
+        let parts: Vec<_> = pins.iter().flat_map(Pin::parts).collect();
+        1 < parts.len()
             && !statement.described
-            && pins.iter().any(|pin| match pin.value {
+            && parts.iter().any(|part| match part.value {
                 KeyValue::Parameter(index) => {
                     statement.types.get(usize::from(index)).copied().unwrap_or(0) == 0
                 }
-                KeyValue::Bucket(_) | KeyValue::Literal(_) => false,
+                KeyValue::Bucket(_) | KeyValue::Literal(_) | KeyValue::Several(_) => false,
             })
     }
 

@@ -99,12 +99,11 @@ pub fn turned(old: &Catalog, new: &Catalog, changed_sight: bool) -> bool {
 
 /// Whether rows of a relation are elsewhere by `new`, which has it as `after`, than by `old`.
 pub fn is_elsewhere(before: &Relation, after: &Relation, old: &Catalog, new: &Catalog) -> bool {
-    let is_mapped_anew = match after.placement {
-        Placement::Hash { map, .. } | Placement::Async { map, .. } => {
-            old.maps.get(&map) != new.maps.get(&map)
-        }
-        _ => false,
+    let map = match after.placement {
+        Placement::Async { map, .. } => Some(map),
+        ref placement => placement.key_map(),
     };
+    let is_mapped_anew = map.is_some_and(|map| old.maps.get(&map) != new.maps.get(&map));
     before.placement != after.placement || is_mapped_anew
 }
 

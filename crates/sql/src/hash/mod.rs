@@ -18,6 +18,7 @@ mod lookup3;
 mod numeric;
 mod ranges;
 mod scalar;
+mod several;
 
 use std::borrow::Cow;
 
@@ -25,6 +26,7 @@ pub use self::error::CannotHash;
 use self::lookup3::{hash_bytes, hash_word};
 use self::numeric::Numeric;
 pub use self::ranges::{Bucketing, Splits, WrongSplits};
+pub use self::several::{KEY_COLUMNS_MAX, SEVERAL, bucket_of_several, sql_bucket_of_several};
 
 /// How many slices the hash space has. Fixed for the life of every cluster.
 pub const BUCKET_COUNT: u16 = 1024;

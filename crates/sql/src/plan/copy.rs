@@ -24,8 +24,8 @@ pub struct CopyFrom {
     pub options: Vec<(String, String)>,
     /// Columns that the data has, as indexes in `relation.columns`, in the data's order.
     pub columns: Vec<usize>,
-    /// Position of the distribution key among `columns` and then `fill` (hash targets).
-    pub key: Option<usize>,
+    /// Position of each column of the distribution key among `columns` and then `fill`.
+    pub key: Vec<Option<usize>>,
     /// Columns to append to each row: index in `relation.columns` and the expression to evaluate
     /// once per row on node 1 (defaults that must be drawn once for the cluster).
     pub fill: Vec<(usize, String)>,

@@ -4,7 +4,7 @@
 //! Start reading at [`NodeChoice`].
 
 use crate::catalog::MapId;
-use crate::hash::{Bucket, KeyType};
+use crate::hash::{Bucket, KeyType, bucket_of_several};
 use crate::shape::Hole;
 
 /// What the statement does to the data of the nodes it runs on.
@@ -27,6 +27,42 @@ pub enum KeyValue {
     /// executed comes from [`ShapePlan::resolve`](crate::planner::ShapePlan::resolve), which has put
     /// buckets there.
     Literal(Hole),
+    /// Of a key of several columns, each one's.
+    Several(Box<[Pin]>),
+}
+
+impl Pin {
+    /// The pin of a key of several columns, from each one's.
+    pub fn of_several(map: MapId, parts: Vec<Self>) -> Self {
+        let bucket = |part: &Self| match part.value {
+            KeyValue::Bucket(bucket) => Some(bucket),
+            _ => None,
+        };
+        let value = match parts.iter().map(bucket).collect::<Option<Vec<_>>>() {
+            Some(buckets) => KeyValue::Bucket(bucket_of_several(buckets)),
+            None => KeyValue::Several(parts.into()),
+        };
+        // That of each is in its part.
+        Self { map, key_type: KeyType::Int8, value, stored: None, ends: false }
+    }
+
+    /// The pins of single values that it is made of: itself, or those of a key's columns.
+    pub fn parts(&self) -> &[Self] {
+        match &self.value {
+            KeyValue::Several(parts) => parts,
+            _ => std::slice::from_ref(self),
+        }
+    }
+
+    /// Its bucket, where `of` says that of a pin of a single value.
+    pub fn bucket(&self, of: impl FnMut(&Self) -> Option<Bucket>) -> Option<Bucket> {
+        match &self.value {
+            KeyValue::Several(parts) => {
+                Some(bucket_of_several(parts.iter().map(of).collect::<Option<Vec<_>>>()?))
+            }
+            _ => Some(self).and_then(of),
+        }
+    }
 }
 
 /// One value of one pinned distribution key.

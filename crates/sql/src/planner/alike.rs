@@ -8,11 +8,11 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SqlValueFunctionOp};
 
 use super::analysis::Analysis;
-use super::built_in_types::{is_local, may_be_time};
 use super::context::Context;
 use super::current_time::says_now;
 use super::functions::{is_age_today, is_built_in, is_time};
 use super::syntax::{name_of, string};
+use crate::built_in_types::{is_local, may_be_time};
 use crate::catalog::{Column, RelationKind, Volatility};
 use crate::walk;
 

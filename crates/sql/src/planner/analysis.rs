@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::function_use::FunctionUse;
 use super::syntax::string;
-use crate::catalog::{Column, MapId, Maps, Placement, Relation};
+use crate::catalog::{Column, KeyPart, MapId, Maps, Placement, Relation};
 use crate::shape::Hole;
 use pg_query::protobuf::{Alias, ColumnRef, Node, RangeTableSample};
 
@@ -41,7 +41,7 @@ pub(super) enum Source<'a> {
 pub(super) enum Whereabouts {
     /// By hash of column `key`.
     Hash { key: usize, map: MapId },
-    /// Anywhere.
+    /// Anywhere; also where several columns together say ([`Item::several`]).
     RoundRobin,
     /// Everywhere.
     Replicated,
@@ -54,7 +54,7 @@ impl Whereabouts {
         match relation.placement {
             _ if relation.returned_by.is_some() => Self::RoundRobin,
             Placement::Hash { key, map, .. } => Self::Hash { key, map },
-            Placement::RoundRobin => Self::RoundRobin,
+            Placement::RoundRobin | Placement::HashOfSeveral { .. } => Self::RoundRobin,
             Placement::Replicated => Self::Replicated,
             Placement::Home | Placement::Async { .. } => Self::Home,
         }
@@ -87,6 +87,21 @@ impl<'a> Item<'a> {
                 relation,
                 spread: spread @ (Whereabouts::Hash { .. } | Whereabouts::RoundRobin),
             } => Some((relation, spread)),
+            _ => None,
+        }
+    }
+
+    /// The columns of its key, and the map, if it is a table whose rows are where several columns together say.
+    pub(super) fn several(&self) -> Option<(&'a [KeyPart], MapId)> {
+        match self.source {
+            Source::Table { relation, spread: Whereabouts::RoundRobin }
+                if relation.returned_by.is_none() =>
+            {
+                match &relation.placement {
+                    Placement::HashOfSeveral { key, map } => Some((key, *map)),
+                    _ => None,
+                }
+            }
             _ => None,
         }
     }

@@ -73,9 +73,9 @@ fn plan_to(
 ) -> Result<Planned, Refusal> {
     let (plan, why) = match (&copy.relation, copy.query.as_ref().and_then(|it| it.node.as_ref())) {
         (Some(range), _) => match context.relation(range).map(|relation| &relation.placement) {
-            Some(Placement::Hash { .. } | Placement::RoundRobin) => {
-                (CopyToPlan::Scatter, "every node has a share of the rows".to_owned())
-            }
+            Some(
+                Placement::Hash { .. } | Placement::HashOfSeveral { .. } | Placement::RoundRobin,
+            ) => (CopyToPlan::Scatter, "every node has a share of the rows".to_owned()),
             Some(Placement::Replicated) => (
                 CopyToPlan::One(NodeChoice::Any, Access::Read),
                 "every node has all rows".to_owned(),
@@ -241,13 +241,11 @@ fn plan_from(
     for (column, _) in &fill {
         refuse_opaque_default(relation, *column, context)?;
     }
-    let key = match relation.placement {
-        Placement::Hash { key, .. } => columns
-            .iter()
-            .chain(fill.iter().map(|(column, _)| column))
-            .position(|column| *column == key),
-        _ => None,
-    };
+    let key = relation.placement.key_columns().into_iter().map(|key| {
+        let mut sent = columns.iter().chain(fill.iter().map(|(column, _)| column));
+        sent.position(|column| *column == key.column)
+    });
+    let key = key.collect();
     let text = if fill.is_empty() {
         statement.text.clone()
     } else {
@@ -260,7 +258,9 @@ fn plan_from(
         deparse(&NodeEnum::CopyStmt(Box::new(filled)))?
     };
     let why = match relation.placement {
-        Placement::Hash { .. } => "each row goes to the node of its distribution key",
+        Placement::Hash { .. } | Placement::HashOfSeveral { .. } => {
+            "each row goes to the node of its distribution key"
+        }
         Placement::RoundRobin => "the rows are spread over the nodes",
         _ => "every node receives all rows",
     };

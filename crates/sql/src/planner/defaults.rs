@@ -51,11 +51,14 @@ impl<'a> Evaluation<'a> {
                 RelationKind::View { .. } => &Placement::Replicated,
                 _ => &relation.placement,
             };
-            once.push(match *placement {
+            once.push(match placement {
                 _ if column.generated => false,
                 // Without the key it is unknown where the row belongs.
-                Placement::Hash { key, .. } => index == key || from_cluster,
-                Placement::RoundRobin => from_cluster,
+                Placement::Hash { .. }
+                | Placement::HashOfSeveral { .. }
+                | Placement::RoundRobin => {
+                    placement.key_columns().iter().any(|key| key.column == index) || from_cluster
+                }
                 Placement::Replicated => {
                     from_cluster
                         || column.default.as_deref().is_some_and(has_time_of_making)

@@ -14,12 +14,12 @@ use pg_query::protobuf::{
     TypeCast,
 };
 
-use super::built_in_types;
 use super::context::Context;
 use super::current_time::{has_time_of_making, names_current_time};
 use super::functions::is_built_in;
 use super::syntax::{name_of, string};
 use super::temporary::is_temporary;
+use crate::built_in_types;
 use crate::catalog::{Placement, RelationKind, Volatility};
 use crate::walk;
 
@@ -215,7 +215,7 @@ impl<'a> Proof<'a> {
                 trees.iter().try_for_each(|tree| self.tree(&tree.tree))
             }
             (RelationKind::Table, Placement::Replicated) => Ok(()),
-            (RelationKind::Table, Placement::Hash { .. } | Placement::RoundRobin) => Ok(()),
+            (RelationKind::Table, placement) if placement.is_distributed() => Ok(()),
             _ => Err(format!("{name} is on node 1 only")),
         }
     }

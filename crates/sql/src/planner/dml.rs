@@ -14,7 +14,7 @@ use std::sync::Arc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::UpdateStmt;
 
-use super::analysis::{Analysis, ItemId, Source, Value, Whereabouts};
+use super::analysis::{Analysis, ItemId, Source, Whereabouts};
 use super::carried::refuse_change;
 use super::context::Context;
 use super::filters::value;
@@ -29,7 +29,7 @@ use super::{
     gaps, gather, local_locks, replicas, scatter, system_columns, time_gaps, unseen, views,
     written_defaults, written_views,
 };
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::{KeyPart, Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned, RowsWrite, RunOn};
 use crate::refusal::Refusal;
@@ -70,7 +70,7 @@ pub(super) fn plan_modification(
         Placement::Home => on_home(tree, &analysis, context),
         Placement::Async { .. } => Err(refuse_change(relation)),
         Placement::Replicated => on_replicated(tree, relation, None, &analysis, context),
-        Placement::Hash { .. } | Placement::RoundRobin => {
+        Placement::Hash { .. } | Placement::HashOfSeveral { .. } | Placement::RoundRobin => {
             on_distributed(tree, relation, &analysis, context)
         }
     }
@@ -334,38 +334,20 @@ fn key_change(
     facts: &Facts<'_, '_>,
     context: &Context<'_>,
 ) -> KeyChange {
-    let Placement::Hash { key, .. } = relation.placement else { return KeyChange::None };
-    let name = &relation.columns[key].name;
-    for node in &update.target_list {
-        let Some(NodeEnum::ResTarget(assignment)) = &node.node else { continue };
-        if assignment.name != *name {
-            continue;
-        }
+    for KeyPart { column, .. } in relation.placement.key_columns() {
+        let name = &relation.columns[column].name;
+        let assignment = update.target_list.iter().find_map(|node| match &node.node {
+            Some(NodeEnum::ResTarget(assignment)) if assignment.name == *name => Some(assignment),
+            _ => None,
+        });
+        let Some(assignment) = assignment else { continue };
+        // ORMs assign every column: `SET id = 5 … WHERE id = 5` changes nothing.
         let assigned = assignment.val.as_deref().and_then(|node| value(node, context));
-        return match assigned {
-            Some(assigned) if keeps_key(relation, assigned, target, facts) => KeyChange::None,
-            _ => KeyChange::Moves,
-        };
+        if !assigned.is_some_and(|assigned| facts.keeps(target, column, assigned)) {
+            return KeyChange::Moves;
+        }
     }
     KeyChange::None
-}
-
-/// ORMs assign every column: `SET id = 5 … WHERE id = 5` changes nothing.
-fn keeps_key(
-    relation: &Relation,
-    assigned: Value<'_>,
-    target: ItemId,
-    facts: &Facts<'_, '_>,
-) -> bool {
-    let pins = facts.pins_of(target);
-    match (facts.stored_pin(relation, assigned), pins.as_deref()) {
-        // The same bucket is enough: the row stays where it is. That of what is stored, which may not be what is
-        // written (rounded, trimmed); a parameter that the key is equal to is stored as it is.
-        (Some(assigned), Some([pinned])) => {
-            assigned.map == pinned.map && assigned.value == pinned.value && !pinned.ends
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]

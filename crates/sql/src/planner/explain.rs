@@ -136,6 +136,10 @@ fn pin(pin: &Pin) -> String {
         KeyValue::Parameter(index) if pin.ends => format!("the bucket below ${}", index + 1),
         KeyValue::Parameter(index) => format!("the bucket of ${}", index + 1),
         KeyValue::Literal(hole) => format!("the bucket of literal {}", hole.index + 1),
+        KeyValue::Several(parts) => {
+            let parts: Vec<_> = parts.iter().map(self::pin).collect();
+            format!("{} together", parts.join(" and "))
+        }
     }
 }
 

@@ -550,5 +550,8 @@ fn show_key(key: &KeyValue) -> String {
         KeyValue::Bucket(bucket) => format!("bucket {}", bucket.0),
         KeyValue::Parameter(index) => format!("${}", index + 1),
         KeyValue::Literal(hole) => format!("literal {}", hole.index + 1),
+        KeyValue::Several(parts) => {
+            parts.iter().map(|part| show_key(&part.value)).collect::<Vec<_>>().join(" and ")
+        }
     }
 }

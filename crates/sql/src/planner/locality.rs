@@ -41,13 +41,15 @@ pub(super) fn all_pins(analysis: &Analysis<'_>, facts: &Facts<'_, '_>) -> Option
 pub(super) fn pinned_reason(analysis: &Analysis<'_>, values: usize) -> String {
     let mut keys = Vec::new();
     let mut tables = 0;
-    for (_, relation, spread) in analysis.distributed() {
+    for (item, relation, spread) in analysis.distributed() {
         tables += 1;
-        if let Whereabouts::Hash { key, .. } = spread {
-            let key = relation.columns[key].name.as_str();
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+        let key = match (spread, analysis.items[item].several()) {
+            (Whereabouts::Hash { key, .. }, _) => relation.columns[key].name.clone(),
+            (_, Some(_)) => format!("({})", relation.key_names().unwrap_or_default()),
+            (_, None) => continue,
+        };
+        if !keys.contains(&key) {
+            keys.push(key);
         }
     }
     let keys = keys.join(", ");
@@ -62,12 +64,17 @@ pub(super) fn pinned_reason(analysis: &Analysis<'_>, values: usize) -> String {
 pub(super) fn not_pinned(analysis: &Analysis<'_>) -> Option<String> {
     let facts = Facts::from_values(analysis);
     analysis.distributed().find(|(item, ..)| facts.pins_of(*item).is_none()).map(
-        |(_, relation, spread)| match spread {
-            Whereabouts::Hash { key, .. } => format!(
+        |(item, relation, spread)| match (spread, analysis.items[item].several()) {
+            (Whereabouts::Hash { key, .. }, _) => format!(
                 "{} is not pinned: no usable equality on its distribution key {}",
                 relation.name, relation.columns[key].name
             ),
-            _ => format!("{} has no distribution key", relation.name),
+            (_, Some(_)) => format!(
+                "{} is not pinned: no usable equalities on all columns of its distribution key {}",
+                relation.name,
+                relation.key_names().unwrap_or_default()
+            ),
+            (_, None) => format!("{} has no distribution key", relation.name),
         },
     )
 }

@@ -177,7 +177,7 @@ impl Mentions {
             _ if relation.returned_by.is_some() => {
                 self.distributed.get_or_insert_with(name);
             }
-            Placement::Hash { .. } | Placement::RoundRobin => {
+            Placement::Hash { .. } | Placement::HashOfSeveral { .. } | Placement::RoundRobin => {
                 self.distributed.get_or_insert_with(name);
             }
             Placement::Replicated | Placement::Async { .. } => {

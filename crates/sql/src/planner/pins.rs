@@ -13,10 +13,13 @@ use std::borrow::Cow;
 use super::analysis::{
     Analysis, ColumnId, Constraint, ItemId, QueryId, Side, Source, Value, Whereabouts,
 };
-use crate::catalog::{BucketMap, Catalog, MapId, Maps, NodeId, Placement, Relation};
+use crate::catalog::{BucketMap, Catalog, KeyPart, MapId, Maps, NodeId, Placement, Relation};
 use crate::hash::{Bucket, Bucketing, KeyType};
 use crate::plan::{KeyValue, Pin};
 use crate::shape::{Hole, LiteralKind};
+
+/// Of lists of values for the columns of a key, more combinations are not looked at.
+const COMBINATIONS_MAX: usize = 256;
 
 /// What is known of a column's values.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -38,6 +41,8 @@ pub(super) struct Facts<'s, 'a> {
     known: Vec<(ColumnId, Fact)>,
     /// Lower and upper bounds, where tables are distributed by ranges.
     bounds: [Vec<(ColumnId, Fact)>; 2],
+    /// Tables distributed by several columns of whose rows only the node's own matter.
+    local: Vec<ItemId>,
 }
 
 impl<'s, 'a> Facts<'s, 'a> {
@@ -60,7 +65,12 @@ impl<'s, 'a> Facts<'s, 'a> {
         analysis: &'s Analysis<'a>,
         known: impl Iterator<Item = (ColumnId, Fact)>,
     ) -> Self {
-        let mut facts = Self { analysis, known: Vec::new(), bounds: [Vec::new(), Vec::new()] };
+        let mut facts = Self {
+            analysis,
+            known: Vec::new(),
+            bounds: [Vec::new(), Vec::new()],
+            local: Vec::new(),
+        };
         for (column, fact) in known {
             facts.learn(column, fact);
         }
@@ -87,7 +97,11 @@ impl<'s, 'a> Facts<'s, 'a> {
             }
             _ => None,
         });
-        Self::following(analysis, local)
+        let mut facts = Self::following(analysis, local);
+        let is_several = |item: &&ItemId| analysis.items[**item].several().is_some();
+        facts.local = bases.iter().filter(is_several).copied().collect();
+        facts.propagate_to_tables();
+        facts
     }
 
     /// What follows when of a table only the rows are there of which this column hashes to the node.
@@ -186,6 +200,47 @@ impl<'s, 'a> Facts<'s, 'a> {
         }
     }
 
+    /// Carries from table to table, along equalities of all columns of their keys, that only the node's own rows matter.
+    fn propagate_to_tables(&mut self) {
+        let mut next = 0;
+        while let Some(from) = self.local.get(next).copied() {
+            next += 1;
+            let found = self
+                .analysis
+                .distributed()
+                .map(|(item, ..)| item)
+                .filter(|item| !self.local.contains(item) && self.has_equal_key(from, *item));
+            let found: Vec<_> = found.collect();
+            self.local.extend(found);
+        }
+    }
+
+    /// Whether of rows of `to` only those matter whose keys, of several columns, are those of rows of `from`.
+    fn has_equal_key(&self, from: ItemId, to: ItemId) -> bool {
+        let items = &self.analysis.items;
+        let (Some((of_from, map)), Some((of_to, other))) =
+            (items[from].several(), items[to].several())
+        else {
+            return false;
+        };
+        let is_equal = |(from_part, to_part): (&KeyPart, &KeyPart)| {
+            let from = ColumnId { item: from, column: from_part.column };
+            let to = ColumnId { item: to, column: to_part.column };
+            let mut constraints = self.analysis.constraints.iter();
+            self.are_comparable(from, to)
+                && constraints.any(|constraint| match *constraint {
+                    Constraint::Equal { left, right, pins_right, .. } if left == from => {
+                        right == to && pins_right
+                    }
+                    Constraint::Equal { left, right, pins_left, .. } if right == from => {
+                        left == to && pins_left
+                    }
+                    _ => false,
+                })
+        };
+        map == other && of_from.len() == of_to.len() && of_from.iter().zip(of_to).all(is_equal)
+    }
+
     /// Equal values of the two columns hash equally, and a literal means the same for both.
     fn are_comparable(&self, left: ColumnId, right: ColumnId) -> bool {
         let key_type = |column| {
@@ -207,18 +262,62 @@ impl<'s, 'a> Facts<'s, 'a> {
     /// The values that a table's key is pinned to; `None` if it is not.
     pub(super) fn pins_of(&self, item: ItemId) -> Option<Vec<Pin>> {
         let (relation, spread) = self.analysis.items[item].distributed()?;
+        if let Some((key, map)) = self.analysis.items[item].several() {
+            return self.pins_of_several(item, key, map);
+        }
         let Whereabouts::Hash { key, .. } = spread else { return None };
+        let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
         let key = ColumnId { item, column: key };
         match self.of(key) {
-            Some(Fact::OneOf(index)) => match &self.analysis.constraints[index] {
-                Constraint::OneOf { values, .. } => {
-                    let maps = self.analysis.maps?;
-                    values.iter().map(|value| pin(relation, *value, maps)).collect()
-                }
-                Constraint::Equal { .. } | Constraint::Bound { .. } => None,
-            },
+            Some(Fact::OneOf(_)) => self.pins_of_column(key, key_type, map),
             Some(Fact::Local(_) | Fact::Among | Fact::Bound(_)) => None,
             None => self.ends_of(key, relation),
+        }
+    }
+
+    /// The values that a column of a key is pinned to.
+    fn pins_of_column(&self, column: ColumnId, key_type: KeyType, map: MapId) -> Option<Vec<Pin>> {
+        let Some(Fact::OneOf(index)) = self.of(column) else { return None };
+        let Constraint::OneOf { values, .. } = &self.analysis.constraints[index] else {
+            return None;
+        };
+        let maps = self.analysis.maps?;
+        values.iter().map(|value| pin_of_column(key_type, map, *value, maps)).collect()
+    }
+
+    /// The same of a key of several columns: each value of the first with each of the second, and so on.
+    fn pins_of_several(&self, item: ItemId, key: &[KeyPart], map: MapId) -> Option<Vec<Pin>> {
+        let mut combinations = vec![Vec::new()];
+        for KeyPart { column, key_type } in key {
+            let column = ColumnId { item, column: *column };
+            let values = self.pins_of_column(column, *key_type, map)?;
+            if COMBINATIONS_MAX < combinations.len().saturating_mul(values.len()) {
+                return None;
+            }
+            let with = |combination: &Vec<Pin>| {
+                let values = values.iter().cloned();
+                values.map(|value| [&combination[..], &[value]].concat()).collect::<Vec<_>>()
+            };
+            combinations = combinations.iter().flat_map(with).collect();
+        }
+        Some(combinations.into_iter().map(|parts| Pin::of_several(map, parts)).collect())
+    }
+
+    /// Whether a column of a table's key is certain to keep the bucket that it has where it is assigned this value: all
+    /// rows that count have that value there already.
+    pub(super) fn keeps(&self, item: ItemId, column: usize, assigned: Value<'_>) -> bool {
+        let Some((relation, _)) = self.analysis.items[item].distributed() else { return false };
+        let Some(map) = relation.placement.key_map() else { return false };
+        let key = relation.placement.key_columns();
+        let Some(KeyPart { key_type, .. }) = key.into_iter().find(|it| it.column == column) else {
+            return false;
+        };
+        let pins = self.pins_of_column(ColumnId { item, column }, key_type, map);
+        // The same bucket is enough: the row stays where it is. That of what is stored, which may not be what is
+        // written (rounded, trimmed); a parameter that the key is equal to is stored as it is.
+        match (self.stored_pin(relation, column, assigned), pins.as_deref()) {
+            (Some(assigned), Some([pinned])) => assigned.value == pinned.value,
+            _ => false,
         }
     }
 
@@ -253,9 +352,9 @@ impl<'s, 'a> Facts<'s, 'a> {
         Some(vec![low.unwrap_or_else(|| at(0)), high.unwrap_or_else(|| at(last))])
     }
 
-    /// The pin of a value that is stored in a table's key, as [`stored_pin`].
-    pub(super) fn stored_pin(&self, relation: &Relation, value: Value<'_>) -> Option<Pin> {
-        stored_pin(value, relation, self.analysis.maps?)
+    /// The pin of a value that is stored in a column of a table's key, as [`stored_pin`].
+    fn stored_pin(&self, relation: &Relation, column: usize, value: Value<'_>) -> Option<Pin> {
+        stored_pin(value, relation, column, self.analysis.maps?)
     }
 
     /// Whether only rows matter whose column has one of the values of [`Self::from_columns`].
@@ -278,14 +377,19 @@ impl<'s, 'a> Facts<'s, 'a> {
             Some((_, Whereabouts::Hash { key, map })) => {
                 self.of(ColumnId { item, column: key }) == Some(Fact::Local(map))
             }
-            _ => false,
+            _ => self.local.contains(&item),
         }
     }
 }
 
-/// The pin of a table's key to a value; `None` if the value's bucket cannot be known for certain.
+/// The pin of a table's key, of one column, to a value; `None` if the value's bucket cannot be known for certain.
 pub(super) fn pin(relation: &Relation, value: Value<'_>, maps: &Maps) -> Option<Pin> {
     let Placement::Hash { key_type, map, .. } = relation.placement else { return None };
+    pin_of_column(key_type, map, value, maps)
+}
+
+/// The same of a column of this type.
+fn pin_of_column(key_type: KeyType, map: MapId, value: Value<'_>, maps: &Maps) -> Option<Pin> {
     let value = match open(key_type, value) {
         Some(open) => open,
         None => {
@@ -351,14 +455,21 @@ pub(super) fn bucket_of_stored_literal(
     bucketing.bucket_of_stored_text(key_type, &text, key_type, modifier).ok()
 }
 
-/// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
-pub(super) fn stored_pin(value: Value<'_>, relation: &Relation, maps: &Maps) -> Option<Pin> {
-    let Placement::Hash { key, key_type, map } = relation.placement else { return None };
-    let modifier = relation.columns[key].type_modifier;
+/// The pin of a value that is stored in this column of the key; `None` if its bucket is not certain.
+pub(super) fn stored_pin(
+    value: Value<'_>,
+    relation: &Relation,
+    column: usize,
+    maps: &Maps,
+) -> Option<Pin> {
+    let map = relation.placement.key_map()?;
+    let mut key = relation.placement.key_columns().into_iter();
+    let KeyPart { key_type, .. } = key.find(|it| it.column == column)?;
+    let modifier = relation.columns[column].type_modifier;
     let stored = Some(modifier);
     let value = match value {
         open @ (Value::Parameter(_) | Value::CastParameter(..) | Value::Hole(_)) => {
-            return pin(relation, open, maps).map(|pin| Pin { stored, ..pin });
+            return pin_of_column(key_type, map, open, maps).map(|pin| Pin { stored, ..pin });
         }
         literal => {
             let bucketing = &maps.get(&map)?.bucketing;
@@ -413,15 +524,13 @@ pub(super) fn landing(pins: &[Pin], catalog: &Catalog) -> Landing {
     let mut node: Option<NodeId> = None;
     let mut open = false;
     for pin in pins {
-        let bucket = match pin.value {
-            KeyValue::Bucket(bucket) => bucket,
-            KeyValue::Parameter(_) => {
-                open = true;
-                continue;
-            }
-            KeyValue::Literal(Hole { apart: true, .. }) => return Landing::Several,
-            KeyValue::Literal(_) => continue,
-        };
+        let is_apart =
+            |part: &Pin| matches!(part.value, KeyValue::Literal(Hole { apart: true, .. }));
+        if pin.parts().iter().any(is_apart) {
+            return Landing::Several;
+        }
+        open |= pin.parts().iter().any(|part| matches!(part.value, KeyValue::Parameter(_)));
+        let KeyValue::Bucket(bucket) = pin.value else { continue };
         let Some(map) = catalog.maps.get(&pin.map) else { return Landing::Several };
         match node {
             Some(node) if node != map.node(bucket) => return Landing::Several,

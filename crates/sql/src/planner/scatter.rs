@@ -254,7 +254,7 @@ fn bases(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
             continue;
         }
         match analysis.items[item].source {
-            Source::Table { spread, .. } if keeps_groups_apart(of, item, spread) => {
+            Source::Table { spread, .. } if keeps_groups_apart(of, item, &analysis.items[item]) => {
                 if matches!(spread, Whereabouts::Hash { .. } | Whereabouts::RoundRobin) {
                     choices.push(vec![item]);
                 }
@@ -269,17 +269,18 @@ fn bases(analysis: &Analysis<'_>, query: QueryId) -> Vec<Vec<ItemId>> {
 }
 
 /// No group and no set of duplicates has rows of the table on two nodes.
-fn keeps_groups_apart(query: &Query<'_>, item: ItemId, spread: Whereabouts) -> bool {
-    let key = match spread {
-        Whereabouts::Hash { key, .. } => Some(ColumnId { item, column: key }),
-        _ => None,
+fn keeps_groups_apart(query: &Query<'_>, item: ItemId, of: &Item<'_>) -> bool {
+    let key: Vec<_> = match (of.several(), &of.source) {
+        (Some((key, _)), _) => key.iter().map(|part| part.column).collect(),
+        (None, Source::Table { spread: Whereabouts::Hash { key, .. }, .. }) => vec![*key],
+        _ => Vec::new(),
     };
-    let groups = !query.has_grouping || key.is_some_and(|key| query.group_columns.contains(&key));
-    let distinct = !query.has_distinct
-        || key.is_some_and(|key| {
-            let outputs = query.outputs.as_deref().unwrap_or_default();
-            outputs.iter().any(|output| output.column == Some(key))
-        });
+    let key: Vec<_> = key.into_iter().map(|column| ColumnId { item, column }).collect();
+    let outputs = query.outputs.as_deref().unwrap_or_default();
+    let is_shown = |key: &ColumnId| outputs.iter().any(|output| output.column == Some(*key));
+    let groups = !query.has_grouping
+        || !key.is_empty() && key.iter().all(|key| query.group_columns.contains(key));
+    let distinct = !query.has_distinct || !key.is_empty() && key.iter().all(is_shown);
     groups && distinct
 }
 

@@ -8,8 +8,8 @@
 //! PostgreSQL's parse_coerce.c). So the cast is to what the domain is made of, without a length; and the text that travels
 //! is read as a value of the column's own type, which says when it is too long.
 
-use super::built_in_types::FIRST_OF_USERS;
 use super::context::Context;
+use crate::built_in_types::FIRST_OF_USERS;
 use crate::catalog::Column;
 use crate::code::Code;
 

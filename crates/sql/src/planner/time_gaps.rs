@@ -10,7 +10,6 @@ use pg_query::protobuf::{AConst, Alias, MergeWhenClause, Node, RangeFunction, Ty
 
 use super::alike::is_of_time;
 use super::analysis::{Analysis, Source};
-use super::built_in_types;
 use super::context::Context;
 use super::current_time::{current_times, names_current_time};
 use super::functions::{is_time, is_time_call};
@@ -19,6 +18,7 @@ use super::output_names;
 use super::sql_text::deparse_expression;
 use super::syntax::{name_of, string};
 use super::time_types::{TimeTypes, type_of};
+use crate::built_in_types;
 use crate::catalog::Relation;
 use crate::refusal::Refusal;
 use crate::walk;

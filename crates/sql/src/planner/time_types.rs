@@ -13,11 +13,11 @@ use pg_query::protobuf::{
 
 use super::alike::is_of_time;
 use super::analysis::Analysis;
-use super::built_in_types;
 use super::context::Context;
 use super::current_time::{is_current_time, names_current_time};
 use super::functions::{is_time, is_time_call, means_built_in};
 use super::syntax::{is_star_output, name_of, string};
+use crate::built_in_types;
 use crate::refusal::Refusal;
 use crate::walk;
 

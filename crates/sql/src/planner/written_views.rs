@@ -15,7 +15,7 @@ use super::context::Context;
 use super::defaults::Evaluation;
 use super::syntax::string;
 use super::views::{contents, read_query, refuse_write};
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::{KeyPart, Placement, Relation, RelationKind};
 use crate::refusal::Refusal;
 
 /// Views over one another are looked through so deep at most.
@@ -88,15 +88,35 @@ fn table<'a>(
     if base.kind != RelationKind::Table || shown.len() != view.columns.len() {
         return None;
     }
-    let placement = match base.placement {
-        Placement::Hash { key, key_type, map } => {
-            let mut keys = shown.iter().enumerate().filter(|(_, column)| **column == Some(key));
-            match (keys.next(), keys.next()) {
-                (Some((key, _)), None) => Placement::Hash { key, key_type, map },
-                // Nobody can say where a row is, nor put it elsewhere.
-                (None, _) => Placement::RoundRobin,
-                // It could be changed by either name.
-                (Some(_), Some(_)) => return None,
+    // In which columns the view shows one of the key.
+    let places = |column: usize| {
+        let of_column =
+            |(place, shown): (usize, &Option<usize>)| (*shown == Some(column)).then_some(place);
+        shown.iter().enumerate().filter_map(of_column).collect::<Vec<_>>()
+    };
+    let placement = match &base.placement {
+        Placement::Hash { key, key_type, map } => match places(*key)[..] {
+            [key] => Placement::Hash { key, key_type: *key_type, map: *map },
+            // Nobody can say where a row is, nor put it elsewhere.
+            [] => Placement::RoundRobin,
+            // It could be changed by either name.
+            _ => return None,
+        },
+        Placement::HashOfSeveral { key, map } => {
+            let columns: Vec<_> = key.iter().map(|key| places(key.column)).collect();
+            // A part of it could be changed.
+            let shows_part = columns.iter().any(|places| places.len() != 1);
+            match columns.iter().all(Vec::is_empty) {
+                true => Placement::RoundRobin,
+                false if shows_part => return None,
+                false => {
+                    let column = |(key, places): (&KeyPart, &Vec<usize>)| KeyPart {
+                        column: places[0],
+                        ..*key
+                    };
+                    let key = key.iter().zip(&columns).map(column).collect();
+                    Placement::HashOfSeveral { key, map: *map }
+                }
             }
         }
         Placement::RoundRobin => Placement::RoundRobin,
@@ -130,8 +150,7 @@ impl WrittenView<'_> {
     /// Whether each row says where it belongs, or may be anywhere.
     pub(super) fn shows_key(&self) -> bool {
         self.table.placement.is_distributed()
-            && matches!(self.table.placement, Placement::Hash { .. })
-                == matches!(self.base.placement, Placement::Hash { .. })
+            && self.table.placement.key_map() == self.base.placement.key_map()
     }
 
     /// The first column that the view does not show and whose default the nodes cannot give: `several` of them, of which

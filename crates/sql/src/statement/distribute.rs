@@ -7,6 +7,7 @@ use pg_query::protobuf::Token;
 
 use super::syntax_error;
 use super::tokens::{Lexeme, may_contain, scan, with_depth};
+use crate::hash::KEY_COLUMNS_MAX;
 use crate::refusal::Refusal;
 
 /// What a `DISTRIBUTE BY` clause asks for.
@@ -14,6 +15,8 @@ use crate::refusal::Refusal;
 pub enum DistributeBy {
     /// `DISTRIBUTE BY HASH (column)`; the name is folded as PostgreSQL folds identifiers.
     Hash(String),
+    /// `DISTRIBUTE BY HASH (column, column, …)`: by their values together; at least two, each once.
+    HashOfSeveral(Box<[String]>),
     /// `DISTRIBUTE BY RANGE (column) SPLIT AT VALUES (value, …)`.
     Range {
         /// Folded in the same way.
@@ -54,7 +57,7 @@ impl SplitValue {
 }
 
 impl DistributeBy {
-    /// The column of the distribution key, if it names one.
+    /// The column of the distribution key, if it names a single one.
     pub fn key(&self) -> Option<&str> {
         match self {
             Self::Hash(column) | Self::Range { column, .. } => Some(column),
@@ -183,12 +186,12 @@ fn read_clause(
         let near = tokens.get(index).map(|token| (token.start, token.text));
         syntax_error::near(text, near).with_hint(match of {
             Of::CreateTable => {
-                "Write DISTRIBUTE BY HASH (column), RANGE (column) SPLIT AT VALUES (value, …), ROUND ROBIN, REPLICATED \
+                "Write DISTRIBUTE BY HASH (column, …), RANGE (column) SPLIT AT VALUES (value, …), ROUND ROBIN, REPLICATED \
                  [ASYNC] or HOME."
             }
             Of::AlterTable => {
-                "Write DISTRIBUTE BY HASH (column) [CASCADE], RANGE (column) SPLIT AT VALUES (value, …) [CASCADE], ROUND \
-                 ROBIN, REPLICATED [ASYNC] or HOME [CASCADE], and nothing else."
+                "Write DISTRIBUTE BY HASH (column) [CASCADE], HASH (column, column, …), RANGE (column) SPLIT AT VALUES \
+                 (value, …) [CASCADE], ROUND ROBIN, REPLICATED [ASYNC] or HOME [CASCADE], and nothing else."
             }
         })
     };
@@ -204,7 +207,11 @@ fn read_clause(
         if is(kind + 3, ")") { Ok(column) } else { Err(wrong(kind + 3)) }
     };
     let (distribute_by, next) = if is(kind, "hash") {
-        (DistributeBy::Hash(column()?), kind + 4)
+        let (mut columns, next) = columns(tokens, kind + 1).map_err(wrong)?;
+        match columns.len() {
+            1 => (DistributeBy::Hash(columns.remove(0)), next),
+            _ => (several(columns)?, next),
+        }
     } else if is(kind, "range") {
         let column = column()?;
         let words = ["split", "at", "values", "("];
@@ -248,6 +255,41 @@ fn read_clause(
         return Err(wrong(next));
     }
     Ok((Clause { start: tokens[start].start, distribute_by, cascades }, tokens[next - 1].end))
+}
+
+/// The names in a list whose parenthesis is `tokens[open]`, and the index of the token behind it; or that of the token
+/// that cannot be there.
+fn columns(tokens: &[Lexeme<'_>], open: usize) -> Result<(Vec<String>, usize), usize> {
+    let text = |index: usize| tokens.get(index).map(|token| token.text);
+    if text(open) != Some("(") {
+        return Err(open);
+    }
+    let mut columns = Vec::new();
+    let mut next = open + 1;
+    loop {
+        let column = tokens.get(next).and_then(Lexeme::column_name);
+        columns.push(column.filter(|name| !name.is_empty()).ok_or(next)?);
+        match text(next + 1) {
+            Some(",") => next += 2,
+            Some(")") => return Ok((columns, next + 2)),
+            _ => return Err(next + 1),
+        }
+    }
+}
+
+/// A key of these columns.
+fn several(columns: Vec<String>) -> Result<DistributeBy, Refusal> {
+    let is_again = |(index, column): &(usize, &String)| columns[..*index].contains(column);
+    if let Some((_, column)) = columns.iter().enumerate().find(is_again) {
+        let message = format!("column \"{column}\" appears twice in a distribution key");
+        return Err(Refusal::postgres("42701", message));
+    }
+    if KEY_COLUMNS_MAX < columns.len() {
+        let message =
+            format!("cannot use more than {KEY_COLUMNS_MAX} columns in a distribution key");
+        return Err(Refusal::postgres("54011", message));
+    }
+    Ok(DistributeBy::HashOfSeveral(columns.into()))
 }
 
 /// The constants of a list whose first item is `tokens[first]`, and the index of the token behind its closing parenthesis;

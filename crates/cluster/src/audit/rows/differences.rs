@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tutti_link::connection::{NodeConnection, NodeError};
-use tutti_sql::catalog::{NodeId, quote_identifier};
-use tutti_sql::hash::Bucketing;
+use tutti_sql::catalog::NodeId;
+use tutti_sql::hash::{Bucket, Bucketing, bucket_of_several};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::Frame;
 use tutti_wire::frontend::put_query;
 
-use super::{Comparison, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
+use super::{Comparison, KeyColumn, NAMED, Question, Sums, Table, Uncounted, shown, sql_name};
 use crate::audit::moment::Name;
 use crate::audit::{Finding, Kind, Report};
 use crate::error::in_full;
@@ -152,7 +152,7 @@ impl Comparison<'_> {
     ) -> Result<Vec<(String, Option<u16>)>, NodeError> {
         let table = self.tables[&node][name].clone();
         let owners = self.owners(&table);
-        let key = quote_identifier(table.key.as_deref().unwrap_or_default());
+        let key = table.key_list();
         let mut keys = Vec::new();
         self.copy(name, node, &key, |line| {
             let Some(bucket) =
@@ -185,7 +185,7 @@ impl Comparison<'_> {
             let owners = self.owners(&table);
             let columns = match question {
                 Question::Copy | Question::Any => self.common_columns(name),
-                Question::Strays => quote_identifier(table.key.as_deref().unwrap_or_default()),
+                Question::Strays => table.key_list(),
             };
             let mut sums = Sums::default();
             let mut unreadable = 0_u64;
@@ -241,13 +241,24 @@ fn hash(bytes: &[u8], seed: u64) -> u64 {
 
 /// NULL has bucket 0, as for the gateway. `None` for a text that only a node can read.
 fn bucket_of_line(table: &Table, bucketing: &Bucketing, line: &[u8]) -> Option<usize> {
-    if line == b"\\N" {
-        return Some(0);
+    // A tab in a value is written with a backslash.
+    let fields: Vec<_> = line.split(|byte| *byte == b'\t').collect();
+    if fields.len() != table.key.len() {
+        return None;
     }
-    let text = String::from_utf8(unescape(line)).ok()?;
-    let key_type = table.key_type?;
-    let modifier = table.key_modifier;
-    let bucket = bucketing.bucket_of_stored_text(key_type, &text, key_type, modifier).ok()?;
+    let bucket = |(key, field): (&KeyColumn, &&[u8])| {
+        if *field == b"\\N" {
+            return Some(Bucket::OF_NULL);
+        }
+        let text = String::from_utf8(unescape(field)).ok()?;
+        let key_type = key.key_type?;
+        bucketing.bucket_of_stored_text(key_type, &text, key_type, key.modifier).ok()
+    };
+    let buckets = table.key.iter().zip(&fields).map(bucket).collect::<Option<Vec<_>>>()?;
+    let bucket = match buckets[..] {
+        [bucket] => bucket,
+        _ => bucket_of_several(buckets),
+    };
     Some(usize::from(bucket.0))
 }
 

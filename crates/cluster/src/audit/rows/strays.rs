@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
+use tutti_sql::catalog::{NodeId, quote_literal};
 
 use super::{Comparison, NAMED, Uncounted, bucket_sql, shown, sql_name};
 use crate::audit::moment::Name;
@@ -25,7 +25,7 @@ impl Comparison<'_> {
         let table = self.tables[&node][name].clone();
         let message = format!("{count} rows here belong to other nodes by their key");
         let mut finding = Finding::new(Kind::StrayRows, Some(node), shown(name), message);
-        let key = quote_identifier(table.key.as_deref().unwrap_or_default());
+        let key = table.key_list();
         if table.runs_code {
             // No query may be planned over it.
             match self.stray_keys(name, node).await {

@@ -6,7 +6,7 @@
 
 use tutti_link::connection::NodeConnection;
 use tutti_link::seals::{Seals, digest};
-use tutti_sql::catalog::{NodeId, quote_identifier, quote_literal};
+use tutti_sql::catalog::{NodeId, quote_literal};
 
 use super::super::placement::{PlacementKind, sealed_message};
 use super::super::rows::Answer;
@@ -191,37 +191,9 @@ END",
 
 /// SQL for the node that a row belongs to. `map`: the nodes of its buckets, as the text of an array.
 fn owner(target: &PlacementKind, map: &str) -> String {
-    let PlacementKind::Hash { key, key_type, bucketing, .. } = target else {
-        unreachable!("only placements by a key give rows an owner");
-    };
-    let bucket = bucketing.sql_bucket(*key_type, &format!("{ROW}.{}", quote_identifier(key)));
+    let bucket = target.sql_bucket(&format!("{ROW}."));
+    let bucket = bucket.expect("only placements by a key give rows an owner");
     format!("(({}::pg_catalog.int4[])[({bucket})::pg_catalog.int4])", quote_literal(map))
-}
-
-/// An array of texts as PostgreSQL reads it, each element quoted.
-#[derive(Debug, Default)]
-pub(super) struct Batch(String);
-
-impl Batch {
-    pub(super) fn push(&mut self, element: &str) {
-        self.0.push_str(if self.0.is_empty() { "{\"" } else { ",\"" });
-        for character in element.chars() {
-            if matches!(character, '"' | '\\') {
-                self.0.push('\\');
-            }
-            self.0.push(character);
-        }
-        self.0.push('"');
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn finish(mut self) -> String {
-        self.0.push_str(if self.0.is_empty() { "{}" } else { "}" });
-        self.0
-    }
 }
 
 /// Whether any of these tables has rows on node 1. Requires: they are locked.
@@ -274,18 +246,4 @@ pub(super) async fn has_no_pages(
     );
     let rows = home.rows(&sql).await?;
     Answer { node: home.node(), what: "whether a table has pages", rows: &rows }.boolean(0, 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn array_elements_are_quoted_as_postgresql_reads_them() {
-        let mut batch = Batch::default();
-        assert_eq!(std::mem::take(&mut batch).finish(), "{}");
-        batch.push("(1,\"a\\b\")");
-        batch.push("()");
-        assert_eq!(batch.finish(), r#"{"(1,\"a\\b\")","()"}"#);
-    }
 }

@@ -46,8 +46,8 @@ impl Travel {
 
     /// Which rows travel for a change from one placement to another.
     pub(super) fn between(from: &PlacementKind, to: &PlacementKind, nodes: &[NodeId]) -> Self {
-        use PlacementKind::{Async, Hash, Home, Replicated, RoundRobin};
-        let spread = matches!(from, Hash { .. } | RoundRobin);
+        use PlacementKind::{Async, Hash, HashOfSeveral, Home, Replicated, RoundRobin};
+        let spread = matches!(from, Hash { .. } | HashOfSeveral { .. } | RoundRobin);
         let sources = if spread { nodes.to_vec() } else { vec![NodeId::HOME] };
         let empty_copies = *from == Home;
         match (from, to) {
@@ -56,14 +56,20 @@ impl Travel {
             (Replicated | Async { .. }, Async { .. }) | (Async { .. }, Replicated) => {
                 Travel::Nothing
             }
-            (Hash { .. } | RoundRobin, Home) => Travel::BringHome {
+            (Hash { .. } | HashOfSeveral { .. } | RoundRobin, Home) => Travel::BringHome {
                 sources: nodes.iter().copied().filter(|node| *node != NodeId::HOME).collect(),
             },
             (Replicated, Home) => Travel::EmptyCopies,
             (Async { .. }, Home) => Travel::EmptyCopies,
-            (_, Home) | (Hash { .. }, RoundRobin) | (RoundRobin, RoundRobin) => Travel::Nothing,
-            (Replicated | Async { .. }, Hash { .. }) => Travel::DropForeign { target: to.clone() },
-            (_, Hash { .. }) => Travel::SendForeign { sources, target: to.clone(), empty_copies },
+            (_, Home) | (Hash { .. } | HashOfSeveral { .. } | RoundRobin, RoundRobin) => {
+                Travel::Nothing
+            }
+            (Replicated | Async { .. }, Hash { .. } | HashOfSeveral { .. }) => {
+                Travel::DropForeign { target: to.clone() }
+            }
+            (_, Hash { .. } | HashOfSeveral { .. }) => {
+                Travel::SendForeign { sources, target: to.clone(), empty_copies }
+            }
             (_, Replicated | Async { .. }) => Travel::CopyEverywhere { sources, empty_copies },
             (Home | Replicated | Async { .. }, RoundRobin) => Travel::DealOut,
         }

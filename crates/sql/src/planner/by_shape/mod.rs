@@ -129,11 +129,11 @@ impl ShapePlan {
             return Some(self.together.clone());
         };
         let resolved = pins.iter().map(|pin| {
-            let bucket = match pin.value {
-                KeyValue::Literal(hole) => bucket(pin, hole, text, literals, catalog)?,
-                KeyValue::Bucket(bucket) => bucket,
-                KeyValue::Parameter(_) => return None,
-            };
+            let bucket = pin.bucket(|part| match part.value {
+                KeyValue::Literal(hole) => bucket(part, hole, text, literals, catalog),
+                KeyValue::Bucket(bucket) => Some(bucket),
+                KeyValue::Parameter(_) | KeyValue::Several(_) => None,
+            })?;
             Some(Pin { value: KeyValue::Bucket(bucket), ..pin.clone() })
         });
         let resolved = resolved.collect::<Option<Vec<Pin>>>()?;
@@ -201,13 +201,13 @@ impl ShapePlan {
         };
         let mut found = OneNode::Any;
         for pin in pins {
-            let bucket = match pin.value {
-                KeyValue::Literal(Hole { apart: true, .. }) | KeyValue::Parameter(_) => {
-                    return None;
+            let bucket = pin.bucket(|part| match part.value {
+                KeyValue::Literal(hole) if !hole.apart => {
+                    bucket(part, hole, text, literals, catalog)
                 }
-                KeyValue::Literal(hole) => bucket(pin, hole, text, literals, catalog)?,
-                KeyValue::Bucket(bucket) => bucket,
-            };
+                KeyValue::Bucket(bucket) => Some(bucket),
+                KeyValue::Literal(_) | KeyValue::Parameter(_) | KeyValue::Several(_) => None,
+            })?;
             let node = OneNode::At(catalog.maps.get(&pin.map)?.node(bucket));
             if found != OneNode::Any && found != node {
                 return None;

@@ -13,24 +13,24 @@ fn from_stdin() {
     check(
         "COPY customers FROM STDIN",
         expect![[r#"
-        copy from COPY customers FROM STDIN
-          columns [0, 1] key Some(0)
-          fill [] options []
-    "#]],
+            copy from COPY customers FROM STDIN
+              columns [0, 1] key [Some(0)]
+              fill [] options []
+        "#]],
     );
     check(
         "COPY lines (item, customer_id) FROM STDIN WITH CSV HEADER DELIMITER AS ';'",
         expect![[r#"
-        copy from COPY lines (item, customer_id) FROM STDIN WITH CSV HEADER DELIMITER AS ';'
-          columns [1, 0] key Some(1)
-          fill [] options [("format", "csv"), ("header", "true"), ("delimiter", ";")]
-    "#]],
+            copy from COPY lines (item, customer_id) FROM STDIN WITH CSV HEADER DELIMITER AS ';'
+              columns [1, 0] key [Some(1)]
+              fill [] options [("format", "csv"), ("header", "true"), ("delimiter", ";")]
+        "#]],
     );
     check(
         "COPY orders (customer_id, total) FROM STDIN (FORMAT csv, FORCE_NULL (total))",
         expect![[r#"
             copy from COPY orders(customer_id, total, id, placed) FROM STDIN WITH (FORMAT CSV, FORCE_NULL (total))
-              columns [1, 2] key Some(0)
+              columns [1, 2] key [Some(0)]
               fill [(0, "CAST(nextval('public.orders_id_seq'::regclass) AS pg_catalog.int4)"), (3, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options [("format", "csv"), ("force_null", "total")]
         "#]],
     );
@@ -38,7 +38,7 @@ fn from_stdin() {
         "COPY orders (total) FROM STDIN",
         expect![[r#"
             copy from COPY orders(total, id, customer_id, placed) FROM STDIN
-              columns [2] key Some(2)
+              columns [2] key [Some(2)]
               fill [(0, "CAST(nextval('public.orders_id_seq'::regclass) AS pg_catalog.int4)"), (1, "CAST(NULL AS pg_catalog.int4)"), (3, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options []
         "#]],
     );
@@ -46,7 +46,7 @@ fn from_stdin() {
         "COPY tickets (title) FROM STDIN BINARY",
         expect![[r#"
             copy from COPY tickets(title, id) FROM STDIN WITH (FORMAT BINARY)
-              columns [1] key Some(1)
+              columns [1] key [Some(1)]
               fill [(0, "CAST(nextval('public.tickets_id_seq'::regclass) AS pg_catalog.int4)")] options [("format", "binary")]
         "#]],
     );
@@ -54,7 +54,7 @@ fn from_stdin() {
         "COPY items (name) FROM STDIN WHERE name <> ''",
         expect![[r#"
             copy from COPY items(name, id, added) FROM STDIN WHERE name <> ''
-              columns [1] key None
+              columns [1] key []
               fill [(0, "CAST(nextval('public.items_id_seq'::regclass) AS pg_catalog.int4)"), (2, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options []
         "#]],
     );
@@ -62,10 +62,10 @@ fn from_stdin() {
         "COPY rates FROM STDIN; COPY events (what) FROM STDIN (FREEZE)",
         expect![[r#"
             copy from COPY rates FROM STDIN
-              columns [0, 1] key None
+              columns [0, 1] key []
               fill [] options []
             copy from COPY events(what, at) FROM STDIN WITH (FREEZE)
-              columns [1] key None
+              columns [1] key []
               fill [(0, "tutti.value_output(CAST(now() AS pg_catalog.timestamptz))")] options [("freeze", "true")]
         "#]],
     );

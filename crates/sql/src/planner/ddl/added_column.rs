@@ -15,9 +15,9 @@ use pg_query::protobuf::{
     FuncCall, Node, TypeCast, TypeName, a_const,
 };
 
+use crate::built_in_types::may_be_time;
 use crate::catalog::{Placement, Relation, Volatility, quote_identifier};
 use crate::plan::{Computed, Draws};
-use crate::planner::built_in_types::may_be_time;
 use crate::planner::context::Context;
 use crate::planner::current_time::{has_time_of_making, names_current_time, says_now};
 use crate::planner::determinism::expression_obstacle;
@@ -96,6 +96,11 @@ pub(super) fn check_added(
             }
             ConstrType::ConstrGenerated => {
                 is_given = true;
+                // A function that is declared IMMUTABLE and is not would give copies other values: they are compared
+                // with node 1's rows.
+                if relation.placement == Placement::Replicated && calls_users(value, context) {
+                    values = values.max(Values::Copied);
+                }
             }
             _ => (),
         }
@@ -115,6 +120,18 @@ pub(super) fn check_added(
         }
     }
     Ok(values)
+}
+
+/// Whether a function is called that is not PostgreSQL's own.
+fn calls_users(expression: &Node, context: &Context<'_>) -> bool {
+    let is_users = |node: &NodeEnum| match node {
+        NodeEnum::FuncCall(call) => {
+            let (schema, name) = name_of(call);
+            !means_built_in(schema, name, context)
+        }
+        _ => false,
+    };
+    expression.node.as_ref().is_some_and(|node| contains(node, &is_users))
 }
 
 /// Whether the statement drops a column of this name, which comes first.
@@ -160,7 +177,7 @@ fn given(
         Placement::Async { .. } if differs => Err(not_immutable(&column.colname)),
         // (An expression that is immutable has no obstacle that another node's rows would show.)
         Placement::Replicated if differs && is_once => Ok(Values::Once),
-        Placement::Hash { .. } | Placement::RoundRobin
+        Placement::Hash { .. } | Placement::HashOfSeveral { .. } | Placement::RoundRobin
             if is_once
                 && (is_now
                     // As a name that is cast to the number that a node has for it.
@@ -169,10 +186,14 @@ fn given(
         {
             Ok(Values::Once)
         }
-        Placement::Hash { .. } | Placement::RoundRobin if is_now => {
+        Placement::Hash { .. } | Placement::HashOfSeveral { .. } | Placement::RoundRobin
+            if is_now =>
+        {
             Err(not_immutable(&column.colname))
         }
-        Placement::Hash { .. } | Placement::RoundRobin if is_of_chance(value, context) => {
+        Placement::Hash { .. } | Placement::HashOfSeveral { .. } | Placement::RoundRobin
+            if is_of_chance(value, context) =>
+        {
             Ok(Values::OfEachNode)
         }
         _ => computed(value, &column.colname, relation, context),

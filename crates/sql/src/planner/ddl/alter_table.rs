@@ -11,7 +11,7 @@ use super::added_column::{
 };
 use super::nodes::everywhere;
 use super::refused;
-use crate::catalog::{Placement, Relation};
+use crate::catalog::{KeyPart, Relation};
 use crate::plan::{Ddl, Planned};
 use crate::planner::context::Context;
 use crate::planner::replicas;
@@ -158,8 +158,11 @@ fn check(
 
 /// The distribution key must stay what the buckets were computed from.
 fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal> {
-    let Placement::Hash { key, .. } = relation.placement else { return Ok(()) };
-    if relation.columns.get(key).is_none_or(|column| column.name != command.name) {
+    let key = relation.placement.key_columns();
+    let is_named = |key: &KeyPart| {
+        relation.columns.get(key.column).is_some_and(|column| column.name == command.name)
+    };
+    if !key.iter().any(is_named) {
         return Ok(());
     }
     let (change, hint) = match command.subtype() {
@@ -169,7 +172,8 @@ fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal
     Err(Refusal::unsupported(
         format!("column \"{}\" cannot be {change}", command.name),
         format!(
-            "It is the distribution key of {}: its value says on which node a row is.",
+            "It is {}the distribution key of {}: its value says on which node a row is.",
+            if key.len() == 1 { "" } else { "in " },
             relation.sql_name()
         ),
         format!("{hint} (tutti_distribute, tutti_replicate, tutti_round_robin)."),
@@ -177,15 +181,13 @@ fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal
 }
 
 fn same_placement(parent: &Relation, child: &Relation) -> Result<(), Refusal> {
-    let key_name = |relation: &Relation| match relation.placement {
-        Placement::Hash { key, .. } => relation.columns.get(key).map(|column| column.name.clone()),
-        _ => None,
+    let key_names = |relation: &Relation| -> Vec<_> {
+        let key = relation.placement.key_columns().into_iter();
+        key.map(|key| relation.columns.get(key.column).map(|column| column.name.clone())).collect()
     };
-    let same = match (&parent.placement, &child.placement) {
-        (Placement::Hash { map: left, .. }, Placement::Hash { map: right, .. }) => {
-            left == right && key_name(parent) == key_name(child)
-        }
-        (left, right) => left == right,
+    let same = match (parent.placement.key_map(), child.placement.key_map()) {
+        (Some(left), Some(right)) => left == right && key_names(parent) == key_names(child),
+        _ => parent.placement == child.placement,
     };
     if same {
         return Ok(());

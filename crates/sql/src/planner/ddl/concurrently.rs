@@ -10,7 +10,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{DropBehavior, DropStmt, IndexElem, IndexStmt, Node};
 
 use super::refused;
-use crate::catalog::{Placement, Relation, quote_identifier};
+use crate::catalog::{Column, Placement, Relation, quote_identifier};
 use crate::plan::{
     AddedIndex, ConcurrentIndex, DroppedIndex, IndexName, Planned, SchemaPlan, Unnamed,
 };
@@ -41,6 +41,7 @@ pub(super) fn plan_create(index: &IndexStmt, context: &Context<'_>) -> Result<Pl
         // Where every node has the whole schema, also of what has its rows on node 1.
         Placement::Home
         | Placement::Hash { .. }
+        | Placement::HashOfSeveral { .. }
         | Placement::RoundRobin
         | Placement::Replicated => (),
     }
@@ -72,14 +73,16 @@ pub(super) fn plan_create(index: &IndexStmt, context: &Context<'_>) -> Result<Pl
 
 /// A unique index must hold over all nodes.
 fn check_unique(index: &IndexStmt, relation: &Relation) -> Result<(), Refusal> {
-    let key = match relation.placement {
-        Placement::Hash { key, .. } => relation.columns.get(key),
-        Placement::Replicated | Placement::Home => return Ok(()),
-        _ => None,
-    };
+    if matches!(relation.placement, Placement::Replicated | Placement::Home) {
+        return Ok(());
+    }
+    let key = relation.placement.key_columns().into_iter();
+    let key: Vec<_> = key.filter_map(|key| relation.columns.get(key.column)).collect();
     let named = index.index_params.iter().filter_map(element);
-    let mut compared = named.filter(|it| it.collation.is_empty() && it.opclass.is_empty());
-    if key.is_some_and(|key| compared.any(|it| it.name == key.name)) {
+    let compared: Vec<_> =
+        named.filter(|it| it.collation.is_empty() && it.opclass.is_empty()).collect();
+    let is_compared = |key: &&Column| compared.iter().any(|it| it.name == key.name);
+    if !key.is_empty() && key.iter().all(is_compared) {
         return Ok(());
     }
     let called = match index.idxname.as_str() {
@@ -87,20 +90,23 @@ fn check_unique(index: &IndexStmt, relation: &Relation) -> Result<(), Refusal> {
         name => format!("unique constraint \"{name}\""),
     };
     let message = format!("{called} of table \"{}\" cannot be enforced", relation.name);
-    Err(match key {
-        Some(key) => Refusal::unsupported(
+    let names: Vec<_> = key.iter().map(|column| format!("\"{}\"", column.name)).collect();
+    Err(match names.is_empty() {
+        false => Refusal::unsupported(
             message,
             format!(
-                "Table \"{}\" is distributed by \"{1}\". Rows that differ in it can be on different \
+                "Table \"{}\" is distributed by {}. Rows that differ in {} can be on different \
                  nodes, where no node can check the constraint.",
-                relation.name, key.name
+                relation.name,
+                names.join(" and "),
+                if names.len() == 1 { "it" } else { "one of them" },
             ),
             format!(
-                "Include \"{}\" in the unique constraint, or make the table REPLICATED.",
-                key.name
+                "Include {} in the unique constraint, or make the table REPLICATED.",
+                names.join(" and ")
             ),
         ),
-        None => Refusal::unsupported(
+        true => Refusal::unsupported(
             message,
             format!(
                 "The rows of round robin table \"{}\" can be on any node, where no node can check the \

@@ -18,7 +18,7 @@ use pg_query::protobuf::{
 };
 
 use super::writes::{around, at_pins, beside_collected, refuse_differing, refuse_home_function};
-use crate::catalog::{Placement, Relation, RelationKind, Volatility};
+use crate::catalog::{KeyPart, Placement, Relation, RelationKind, Volatility};
 use crate::hash::{Bucketing, KeyType};
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
 use crate::planner::analysis::{
@@ -227,11 +227,8 @@ impl Merging<'_, '_> {
         if let Some(mut pins) = all_pins(self.analysis, &facts) {
             // ON says which rows of the target count; those that are inserted must be of the same node.
             for clause in inserting(self.merge) {
-                let inserted = stored_pin(
-                    value(self.inserted(clause, key.column)?, self.context)?,
-                    self.relation,
-                    maps,
-                )?;
+                let value = value(self.inserted(clause, key.column)?, self.context)?;
+                let inserted = stored_pin(value, self.relation, key.column, maps)?;
                 if !pins.contains(&inserted) {
                     pins.push(inserted);
                 }
@@ -247,7 +244,8 @@ impl Merging<'_, '_> {
         let mut pins = Vec::new();
         for value in values {
             let value = self::value(value, self.context)?;
-            let stored = self.inserts().then(|| stored_pin(value, self.relation, maps));
+            let inserts = self.inserts();
+            let stored = inserts.then(|| stored_pin(value, self.relation, key.column, maps));
             for pin in [Some(pin(self.relation, value, maps)), stored].into_iter().flatten() {
                 let pin = pin?;
                 if !pins.contains(&pin) {
@@ -328,11 +326,14 @@ impl Merging<'_, '_> {
     /// Where rows that do not match belong: what ON compares with the key, and what all clauses insert as the key.
     fn source_key(&self) -> Result<SourceKey<'_>, Refusal> {
         let Some((key, key_type)) = self.key() else {
+            let name = &self.relation.name;
             return Err(self.refuse(
-                format!(
-                    "\"{}\" has no distribution key, so a row may match on any node.",
-                    self.relation.name
-                ),
+                match self.relation.placement {
+                    Placement::HashOfSeveral { .. } => format!(
+                        "\"{name}\" is distributed by several columns together, which the rows of a source are not."
+                    ),
+                    _ => format!("\"{name}\" has no distribution key, so a row may match on any node."),
+                },
                 "Use MERGE without WHEN NOT MATCHED THEN INSERT, and insert in a statement of its own.",
             ));
         };
@@ -560,18 +561,20 @@ impl Merging<'_, '_> {
 
     /// Whether rows keep their keys: an UPDATE that assigns what it is compared with changes nothing.
     fn assigns_key(&self, source: Option<&SourceKey<'_>>) -> bool {
-        let Some((key, _)) = self.key() else { return false };
-        let name = &self.relation.columns[key.column].name;
         let updates = clauses(self.merge).filter(|of| of.command_type() == CmdType::CmdUpdate);
         let mut targets = updates.flat_map(|clause| &clause.target_list);
+        let key = self.relation.placement.key_columns();
         targets.any(|target| {
             let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
+            let named = |of: &&KeyPart| self.relation.columns[of.column].name == target.name;
+            let Some(KeyPart { column, .. }) = key.iter().find(named) else { return false };
             let assigned = target.val.as_deref().and_then(|value| self.source_column(value));
+            let key = ColumnId { item: self.target(), column: *column };
             let is_same = |column: SourceColumn<'_>| {
                 column == SourceColumn::Known(key)
                     || source.is_some_and(|source| source.column == column)
             };
-            target.name == *name && !assigned.is_some_and(is_same)
+            !assigned.is_some_and(is_same)
         })
     }
 

@@ -5,7 +5,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{InsertStmt, Node};
 
-use crate::catalog::{Placement, Relation};
+use crate::catalog::Relation;
 use crate::planner::context::Context;
 use crate::planner::defaults::{Evaluation, needs_one_place, reads_time};
 use crate::planner::determinism::{expression_obstacle, is_fixed};
@@ -43,10 +43,8 @@ pub(super) fn check(
         check_is_everywhere(expression, context)?;
     }
     check_defaults(insert, relation, context)?;
-    if let Placement::Hash { key, .. } = relation.placement {
-        check_key_kept(insert, &relation.columns[key].name)?;
-    }
-    Ok(())
+    let mut key = relation.placement.key_columns().into_iter();
+    key.try_for_each(|key| check_key_kept(insert, &relation.columns[key.column].name))
 }
 
 /// Why ON CONFLICT or RETURNING need not do the same on every node, as a clause.

@@ -49,10 +49,8 @@ pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Pla
     };
     let mut plan = Box::new(query::plan_select(&tree, inserting.context)?);
     read_on_one_node(&mut plan, &tree, inserting)?;
-    let key = match *inserting.placement() {
-        Placement::Hash { key, .. } => columns.iter().position(|column| *column == key),
-        _ => None,
-    };
+    let key = inserting.placement().key_columns().into_iter();
+    let key = key.map(|key| columns.iter().position(|column| *column == key.column)).collect();
     let why = match inserting.placement() {
         Placement::Replicated => "every value is computed once, then every node stores the rows",
         _ => "the rows are computed first, then each goes to its node",

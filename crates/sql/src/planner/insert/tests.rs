@@ -82,7 +82,7 @@ fn values_that_must_be_computed_first() {
             insert orders [returning, one row each]
               VALUES (1::int, nextval('public.orders_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone)), (2::int, nextval('public.orders_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
                 one home Write
-              columns [1, 0, 3] key Some(0)
+              columns [1, 0, 3] key [Some(0)]
               INSERT INTO orders (customer_id, id, placed) SELECT u.customer_id, u.id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u RETURNING id
         "#]],
     );
@@ -92,7 +92,7 @@ fn values_that_must_be_computed_first() {
             insert customers [one row each]
               VALUES ((1 + 1)::int, 'x'::pg_catalog.text)
                 one speaker Read
-              columns [0, 1] key Some(0)
+              columns [0, 1] key [Some(0)]
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
     );
@@ -102,7 +102,7 @@ fn values_that_must_be_computed_first() {
             insert tickets [one row each]
               VALUES ($1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int)
                 one home Write
-              columns [1, 0] key Some(1)
+              columns [1, 0] key [Some(1)]
               INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
         "#]],
     );
@@ -112,7 +112,7 @@ fn values_that_must_be_computed_first() {
             insert tickets [returning, one row each]
               VALUES (nextval('public.tickets_id_seq'::regclass)::int)
                 one home Write
-              columns [0] key Some(0)
+              columns [0] key [Some(0)]
               INSERT INTO tickets (id) SELECT u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u RETURNING id
         "#]],
     );
@@ -122,7 +122,7 @@ fn values_that_must_be_computed_first() {
             insert orders [one row each]
               VALUES (nextval('public.orders_id_seq'::regclass)::int, 1::int, 0::numeric, tutti.value_output(now()::timestamp with time zone)), (7::int, 2::int, 5::numeric, tutti.value_output(now()::timestamp with time zone))
                 one home Write
-              columns [0, 1, 2, 3] key Some(1)
+              columns [0, 1, 2, 3] key [Some(1)]
               INSERT INTO orders (id, customer_id, total, placed) SELECT u.id, u.customer_id, u.total, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],
     );
@@ -137,7 +137,7 @@ fn values_that_must_be_computed_first() {
                   or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
                     ANALYZE pg_temp.tutti_rows_0
                     VALUES (1::int, (SELECT max(name) FROM pg_temp.tutti_rows_0 customers)::pg_catalog.text)
-              columns [0, 1] key Some(0)
+              columns [0, 1] key [Some(0)]
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
     );
@@ -157,7 +157,7 @@ fn replicated() {
             insert rates [one row each]
               VALUES ('EUR'::pg_catalog.text, random()::numeric)
                 one home Read
-              columns [0, 1] key None
+              columns [0, 1] key []
               INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
         "#]],
     );
@@ -167,7 +167,7 @@ fn replicated() {
             insert items [returning, one row each]
               VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
                 one home Write
-              columns [1, 0, 2] key None
+              columns [1, 0, 2] key []
               INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u RETURNING id
         "#]],
     );
@@ -185,7 +185,7 @@ fn replicated() {
             insert items [one row each]
               VALUES (1::int, 'x'::pg_catalog.text, tutti.value_output('now'::timestamp with time zone))
                 one speaker Read
-              columns [0, 1, 2] key None
+              columns [0, 1, 2] key []
               INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
         "#]],
     );
@@ -195,7 +195,7 @@ fn replicated() {
             insert items [one row each]
               VALUES (nextval('public.items_id_seq'::regclass)::int, 'x'::pg_catalog.text, tutti.value_output('2026-01-01'::timestamp with time zone))
                 one home Write
-              columns [0, 1, 2] key None
+              columns [0, 1, 2] key []
               INSERT INTO items (id, name, added) OVERRIDING SYSTEM VALUE SELECT u.id, u.name, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u
         "#]],
     );
@@ -218,7 +218,7 @@ fn replicated() {
             insert items []
               VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
                 one home Write
-              columns [1, 0, 2] key None
+              columns [1, 0, 2] key []
               INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <pg_catalog.now()>::timestamp with time zone WHERE items.added < <current_timestamp>::timestamp with time zone
         "#]],
     );
@@ -228,7 +228,7 @@ fn replicated() {
             insert items []
               VALUES ('x'::pg_catalog.text, nextval('public.items_id_seq'::regclass)::int, tutti.value_output(now()::timestamp with time zone))
                 one home Write
-              columns [1, 0, 2] key None
+              columns [1, 0, 2] key []
               INSERT INTO items (name, id, added) OVERRIDING SYSTEM VALUE SELECT u.name, u.id, u.added FROM pg_catalog.unnest(<rows 0>::public.items[]) u ON CONFLICT (id) DO UPDATE SET added = <current_date>::pg_catalog.date + <localtime(0)>::time(0)
         "#]],
     );
@@ -248,7 +248,7 @@ fn round_robin() {
             insert events [one row each]
               VALUES ('x'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone)), ('y'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone))
                 one speaker Read
-              columns [1, 0] key None
+              columns [1, 0] key []
               INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],
     );
@@ -288,7 +288,7 @@ fn from_queries() {
                   or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "total" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
                     ANALYZE pg_temp.tutti_rows_0
                     SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT total::int, 'x' FROM pg_temp.tutti_rows_0 orders ORDER BY 1 LIMIT 5) s(c1, c2)
-              columns [0, 1] key Some(0)
+              columns [0, 1] key [Some(0)]
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
     );
@@ -298,7 +298,7 @@ fn from_queries() {
             insert customers [one row each]
               SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH x AS (SELECT 1 AS a) SELECT a, 'x' FROM x) s(c1, c2)
                 one speaker Read
-              columns [0, 1] key Some(0)
+              columns [0, 1] key [Some(0)]
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
     );
@@ -408,7 +408,7 @@ fn without_a_column_list() {
             insert customers [one row each]
               SELECT s.c1::int, s.c2::pg_catalog.text FROM (SELECT 1 + n % 3, (ARRAY['a', 'b'])[n] FROM generate_series(1, 3) n) s(c1, c2)
                 one speaker Read
-              columns [0, 1] key Some(0)
+              columns [0, 1] key [Some(0)]
               INSERT INTO customers (id, name) SELECT u.id, u.name FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
         "#]],
     );
@@ -418,7 +418,7 @@ fn without_a_column_list() {
             insert rates [one row each]
               SELECT s.c1::pg_catalog.text, s.c2::numeric FROM (SELECT NULLIF('a', name), CASE WHEN id = 1 THEN 2 END FROM customers) s(c1, c2)
                 Scatter { access: Read }
-              columns [0, 1] key None
+              columns [0, 1] key []
               INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
         "#]],
     );
@@ -466,7 +466,7 @@ fn one_statement_has_one_time() {
               insert orders [one row each]
                 VALUES (1::int, $1::int, tutti.value_output(now()::timestamp with time zone)), (2::int, $2::int, tutti.value_output(now()::timestamp with time zone))
                   one speaker Read
-                columns [0, 1, 3] key Some(1)
+                columns [0, 1, 3] key [Some(1)]
                 INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],
     );
@@ -507,7 +507,7 @@ fn one_statement_has_one_time() {
             insert events [one row each]
               VALUES ('a'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone)), ('b'::pg_catalog.text, tutti.value_output(now()::timestamp with time zone))
                 one speaker Read
-              columns [1, 0] key None
+              columns [1, 0] key []
               INSERT INTO events (what, at) SELECT u.what, u.at FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],
     );
@@ -522,7 +522,7 @@ fn one_statement_has_one_time() {
                   or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
                     ANALYZE pg_temp.tutti_rows_0
                     SELECT tutti.value_output(s.c1::timestamp with time zone), s.c2::pg_catalog.text FROM (SELECT <pg_catalog.now()>::timestamp with time zone AS now, name FROM pg_temp.tutti_rows_0 customers) s(c1, c2)
-              columns [0, 1] key None
+              columns [0, 1] key []
               INSERT INTO events (at, what) SELECT u.at, u.what FROM pg_catalog.unnest(<rows 0>::public.events[]) u
         "#]],
     );
@@ -537,7 +537,7 @@ fn one_statement_has_one_time() {
                   or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "customer_id", "number" FROM pg_catalog.unnest(<rows 0>::"public"."lines"[]) AS tutti_f
                     ANALYZE pg_temp.tutti_rows_0
                     SELECT s.c1::int, s.c2::int, tutti.value_output(<pg_catalog.now()>::timestamp with time zone::timestamp with time zone) FROM (SELECT number, customer_id FROM pg_temp.tutti_rows_0 lines) s(c1, c2)
-              columns [0, 1, 3] key Some(1)
+              columns [0, 1, 3] key [Some(1)]
               INSERT INTO orders (id, customer_id, placed) SELECT u.id, u.customer_id, u.placed FROM pg_catalog.unnest(<rows 0>::public.orders[]) u
         "#]],
     );
@@ -578,7 +578,7 @@ fn from_a_view_over_several_nodes() {
                 gather on One(Home) Read
                   SELECT ROW(t."id", t."customer_id", NULL, NULL)::pg_catalog.text FROM "public"."orders" AS t ("id", "customer_id", "total", "placed") from AllNodes
                   SELECT s.c1::pg_catalog.text, nextval('public.tickets_id_seq'::regclass)::int FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
-              columns [1, 0] key Some(1)
+              columns [1, 0] key [Some(1)]
               INSERT INTO tickets (title, id) SELECT u.title, u.id FROM pg_catalog.unnest(<rows 0>::public.tickets[]) u
         "#]],
     );
@@ -597,7 +597,7 @@ fn from_a_view_over_several_nodes() {
                     SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM public.orders o JOIN pg_catalog.unnest(<rows 0>::public.orders[]) p ON o.id = p.customer_id) x(id)) s(c1)
                   or bring to its node SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text, COALESCE(pg_catalog.hashint4extended(("o"."id"), 0) OPERATOR(pg_catalog.&) 1023::pg_catalog.int8, 0::pg_catalog.int8) FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
                     SELECT s.c1::pg_catalog.text FROM (SELECT x.id FROM (SELECT o.id FROM pg_catalog.unnest(<rows 0>::public.orders[]) o JOIN public.orders p ON o.id = p.customer_id) x(id)) s(c1)
-              columns [0] key None
+              columns [0] key []
               INSERT INTO rates (code) SELECT u.code FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
         "#]],
     );
@@ -641,7 +641,7 @@ fn into_views() {
             insert paid_lines [one row each]
               SELECT s.c1::pg_catalog.text, s.c2::int FROM (SELECT name, id FROM items) s(c1, c2)
                 one any Read
-              columns [0, 1] key Some(1)
+              columns [0, 1] key [Some(1)]
               INSERT INTO paid_lines (item, customer) SELECT u.item, u.customer FROM pg_catalog.unnest(<rows 0>::public.paid_lines[]) u
         "#]],
     );

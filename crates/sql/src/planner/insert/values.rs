@@ -9,7 +9,7 @@ use pg_query::protobuf::{AConst, Node, OverridingKind, SelectStmt, Token};
 use super::inserting::{Inserting, on_every_node};
 use super::target::row_items;
 use super::{clauses, source};
-use crate::catalog::Placement;
+use crate::catalog::{KeyPart, MapId, Placement};
 use crate::hash::Bucket;
 use crate::plan::{Access, DataPlan, InsertSource, KeyValue, NodeChoice, Pin, Planned, ValuesRow};
 use crate::planner::alike::is_of_time;
@@ -44,12 +44,9 @@ pub(super) fn plan(
             let Inserting { insert, relation, context, .. } = inserting;
             Ok(Some(on_every_node(insert, relation, context)))
         }
-        Placement::Hash { key, .. } => {
-            let Some(position) = inserting.target.columns.iter().position(|it| *it == key) else {
-                return Ok(None);
-            };
+        Placement::Hash { .. } | Placement::HashOfSeveral { .. } => {
             let pins: Option<Vec<Pin>> =
-                rows.iter().map(|row| stored_pin(row.get(position)?, inserting)).collect();
+                rows.iter().map(|row| pin_of_row(row, inserting)).collect();
             match pins {
                 Some(pins) => plan_pinned(pins, select, text, inserting).map(Some),
                 None => Ok(None),
@@ -144,16 +141,32 @@ fn not_cut() -> Refusal {
     )
 }
 
-/// The pin of a value that is stored in the key column; `None` if its bucket is not certain.
-fn stored_pin(node: &Node, inserting: &Inserting<'_>) -> Option<Pin> {
+/// The pin of a row's key; `None` if its bucket is not certain.
+fn pin_of_row(row: &[Node], inserting: &Inserting<'_>) -> Option<Pin> {
+    let map = inserting.placement().key_map()?;
+    let pin = |key: KeyPart| {
+        let mut columns = inserting.target.columns.iter();
+        stored_pin(row.get(columns.position(|it| *it == key.column)?)?, key, map, inserting)
+    };
+    let parts = inserting.placement().key_columns().into_iter().map(pin);
+    let parts = parts.collect::<Option<Vec<_>>>()?;
+    match inserting.placement() {
+        Placement::HashOfSeveral { .. } => Some(Pin::of_several(map, parts)),
+        _ => parts.into_iter().next(),
+    }
+}
+
+/// The pin of a value that is stored in this column of the key; `None` if its bucket is not certain.
+fn stored_pin(node: &Node, key: KeyPart, map: MapId, inserting: &Inserting<'_>) -> Option<Pin> {
     let relation = inserting.relation;
+    let KeyPart { column, key_type } = key;
     if matches!(&node.node, Some(NodeEnum::AConst(AConst { isnull: true, .. }))) {
-        let Placement::Hash { key, key_type, map } = relation.placement else { return None };
         let value = KeyValue::Bucket(Bucket::OF_NULL);
-        let stored = Some(relation.columns[key].type_modifier);
+        let stored = Some(relation.columns[column].type_modifier);
         return Some(Pin { map, key_type, value, stored, ends: false });
     }
-    pins::stored_pin(value(node, inserting.context)?, relation, &inserting.context.catalog.maps)
+    let value = value(node, inserting.context)?;
+    pins::stored_pin(value, relation, column, &inserting.context.catalog.maps)
 }
 
 /// Cuts an INSERT's text into what precedes its rows, the rows, and what follows.

@@ -23,7 +23,7 @@ fn rows_go_on_to_another_table() {
                   gather on One(Any) Read
                      from Returned(0)
                     SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH gone AS (SELECT id, customer_id AS c, total + 1 AS more FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders) SELECT c, more::text FROM gone) s(c1, c2)
-                columns [0, 1] key Some(0)
+                columns [0, 1] key [Some(0)]
                 INSERT INTO lines (customer_id, item) SELECT u.customer_id, u.item FROM pg_catalog.unnest(<rows 0>::public.lines[]) u
         "#]],
     );
@@ -44,7 +44,7 @@ fn rows_go_on_to_another_table() {
                   gather on One(Any) Read
                      from Returned(0)
                     SELECT s.c1::int, s.c2::pg_catalog.text FROM (WITH made AS (SELECT id FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) SELECT id, 'x' FROM made) s(c1, c2)
-                columns [0, 1] key Some(0)
+                columns [0, 1] key [Some(0)]
                 INSERT INTO lines (customer_id, item) SELECT u.customer_id, u.item FROM pg_catalog.unnest(<rows 0>::public.lines[]) u RETURNING ROW(lines.customer_id, lines.item, lines.number)::pg_catalog.text
             step WITH more AS (SELECT * FROM tutti.returned_1 lines) UPDATE orders o SET total = 0 FROM more WHERE o.customer_id = more.customer_id
               gather on EachNode Write

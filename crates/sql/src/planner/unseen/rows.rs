@@ -59,10 +59,9 @@ pub(crate) fn refuse_unsafe_code(
     if context.catalog.is_solo() || relation.placement == Placement::Home {
         return Ok(());
     }
-    if let Placement::Hash { key, .. } = relation.placement
-        && fired & (events::INSERT | events::UPDATE) != 0
-    {
-        let key = &relation.columns[key].name;
+    let writes = fired & (events::INSERT | events::UPDATE) != 0;
+    for key in relation.placement.key_columns().into_iter().filter(|_| writes) {
+        let key = &relation.columns[key.column].name;
         let code = &context.catalog.code;
         let mut tables = code.with_children(relation.oid).into_iter();
         if let Some((trigger, function)) = tables.find_map(|oid| code.key_changer(oid, key)) {
