@@ -4,10 +4,13 @@
 //! test says so and does nothing.
 
 use std::fs;
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
 use std::time::Duration;
 
@@ -269,4 +272,77 @@ fn a_gateway_that_leads_by_a_former_primary_follows_who_leads_by_its_successor()
     }
     cluster.leave_unaudited("its node 1 is another server");
     cluster.stop_gateway()
+}
+
+/// The way to a server, on which nobody gets anywhere until it is opened.
+struct Road {
+    port: u16,
+    is_open: Arc<AtomicBool>,
+}
+
+impl Road {
+    fn closed_to(server: u16) -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let (port, is_open) = (listener.local_addr()?.port(), Arc::new(AtomicBool::new(false)));
+        let opened = is_open.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                if !opened.load(Ordering::Relaxed) {
+                    continue;
+                }
+                let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                let pairs = [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))];
+                for (from, to) in pairs {
+                    let (Ok(mut from), Ok(mut to)) = (from, to) else { continue };
+                    thread::spawn(move || {
+                        let _ = std::io::copy(&mut from, &mut to);
+                        let _ = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Ok(Self { port, is_open })
+    }
+}
+
+/// A gateway that can reach a former primary of node 1 only, whose commits wait for the standby that has taken its place,
+/// begins to lead there: as soon as it can reach the other, it gives up.
+#[test]
+fn a_gateway_that_would_lead_by_a_former_primary_gives_up() -> Result {
+    let servers = servers::durable(2)?;
+    let Some(basebackup) = basebackup(&servers) else { return Ok(()) };
+    let standby = Standby::of(&servers, 0, &basebackup)?;
+    let old = servers::endpoint(&servers, 0);
+    let config = with_standby(&servers, &standby, 0);
+    let mut cluster = TestCluster::start_configured(servers, config.clone())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE h (v int) DISTRIBUTE BY HOME; INSERT INTO h VALUES (0)")?;
+    drop(client);
+    cluster.leave_unaudited("its node 1 is another server");
+    cluster.stop_gateway()?;
+    // From now on the next number that is drawn has to be made durable.
+    Client::connect(&old)?.query("CHECKPOINT")?;
+    standby.promote()?;
+    let road = Road::closed_to(standby.port)?;
+    let mut cut = config.clone();
+    cut.nodes[0].hosts[0] = format!("127.0.0.1:{}", road.port);
+    let mut late = GatewayProcess::start_configured(cut, &[])?;
+    eventually("it begins to lead by the former primary", || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        ensure!(Client::connect(&old)?.value(waiting)? != "0", "no commit waits there");
+        Ok(())
+    })?;
+    let first = GatewayProcess::start_configured(config, &[])?;
+    let mut writer = Client::connect(&first.endpoint())?;
+    writer.query("UPDATE h SET v = 1")?;
+    road.is_open.store(true, Ordering::Relaxed);
+    // One that has not been one of the cluster's gateways yet ends; others would follow. It does not wait until what it
+    // has begun times out.
+    eventually("it gives up", || {
+        ensure!(late.has_ended()?, "it goes on");
+        Ok(())
+    })?;
+    ensure!(late.log().contains("only a former primary answers"), "{}", late.log());
+    Ok(())
 }
