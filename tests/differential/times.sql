@@ -1,6 +1,6 @@
 -- The current time, which is one in all of a statement, and its names.
---! distribution apart: kept HASH (id); sales HASH (id); ev ROUND ROBIN
---! distribution mixed: kept REPLICATED; sales REPLICATED; ev HASH (id)
+--! distribution apart: kept HASH (id); sales HASH (id); ev ROUND ROBIN; tm_one HASH (a); tm_key HASH (a, at)
+--! distribution mixed: kept REPLICATED; sales REPLICATED; ev HASH (id); tm_one HASH (a); tm_key HASH (a, at)
 
 CREATE TABLE sales (id int PRIMARY KEY, date date, amt int);
 CREATE TABLE ev (id int, at timestamptz, d date, kind text);
@@ -83,3 +83,13 @@ SELECT count(*) FROM kept WHERE age('now', at) > interval '1 day';
 -- refused in apart: a cast by another name
 UPDATE kept SET at = timestamptz(text 'now');
 SELECT count(*) FROM kept WHERE note || 'now' = 'nownow' OR note LIKE 'today%' OR lower('Tomorrow') = note;
+-- One statement has one time, also where its rows go through the gateway.
+CREATE TABLE tm_one (a int, b int, at timestamptz DEFAULT now());
+CREATE TABLE tm_key (a int, at timestamptz DEFAULT now());
+INSERT INTO tm_one (a, b) VALUES (1, 1), (2, 2), (3, 3) RETURNING at = now() AS same, a;
+INSERT INTO tm_one VALUES (4, 1, now()), (5, 2, now()) RETURNING at = now() AS same, a;
+INSERT INTO tm_one SELECT n, n, now() FROM generate_series(6, 9) n RETURNING at = now() AS same, a;
+INSERT INTO tm_key (a) VALUES (7) RETURNING at = now() AS same;
+INSERT INTO tm_key (a) VALUES (8), (9) RETURNING at = now() AS same, a;
+SELECT count(*) FROM tm_key k WHERE EXISTS (SELECT FROM tm_key o WHERE o.a = k.a AND o.at = k.at);
+DROP TABLE tm_one, tm_key;

@@ -49,7 +49,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid",
     if answer.optional(0, 1).is_none() {
         let message = format!("column \"{column}\" of relation \"{table}\" does not exist");
         return Err(Refusal::postgres("42703", message)
-            .with_hint("DISTRIBUTE BY HASH, or RANGE, names one column of the table.")
+            .with_hint("DISTRIBUTE BY HASH names columns of the table, RANGE one of them.")
             .into());
     }
     let type_name = answer.text(0, 2)?;

@@ -282,6 +282,15 @@ fn foreign_key_problem(
         "{replicate} Or distribute both in one statement, by the columns that the foreign key pairs: \
          ALTER TABLE {to_name} DISTRIBUTE BY HASH (key) CASCADE, or SELECT tutti_distribute('{to_name}', 'key', 'referring table', 'column')."
     );
+    let together = match (from, to) {
+        (PlacementKind::HashOfSeveral { .. }, _) | (_, PlacementKind::HashOfSeveral { .. }) => {
+            format!(
+                "{replicate} It may be distributed by several columns when the other table is, by those that the foreign key \
+             pairs, in one order."
+            )
+        }
+        _ => together,
+    };
     match (from, to) {
         (PlacementKind::Async { .. }, _) | (_, PlacementKind::Async { .. }) => Some((
             "One of the tables is replicated asynchronously: rows that arrive are not checked, and those \

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::{KeyPart, MapId, NodeId, Placement, Relation, quote_literal};
 use tutti_sql::hash::{Bucket, Bucketing, KeyType};
-use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Pin, Template, ValuesRow};
+use tutti_sql::plan::{Access, Insert, InsertSource, KeyValue, Piece, Pin, Template, ValuesRow};
 use tutti_wire::frame::{frame_len, take_frame};
 
 use super::array_literal::{ArrayText, composite};
@@ -50,6 +50,10 @@ impl Executor<'_> {
                 };
                 if unseen.is_none() {
                     described = Ok(described?);
+                }
+                // The rows and what is returned have one time, which is that of a transaction.
+                if template.0.iter().any(|piece| matches!(piece, Piece::Time(_))) {
+                    self.need_transaction();
                 }
                 let deal = Deal { relation: &insert.relation, columns, key };
                 let inserted = async {

@@ -29,4 +29,4 @@ pub use declarations::{Ended, ended};
 pub use grown::{Grown, grown};
 pub(crate) use marks::{FIRES_EVENTS, is_object};
 pub use reach::{Reach, Reason};
-pub(crate) use search::{Search, Writing, mistakable_rows};
+pub(crate) use search::{Search, Writing, is_of_home_rows, mistakable_rows};

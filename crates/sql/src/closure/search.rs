@@ -896,7 +896,7 @@ impl<'a> Search<'a> {
         }
         for part in &of.parts {
             let rows = code.types.get(code.elements.get(part).unwrap_or(part));
-            if let Some(table) = rows.and_then(|rows| self.home_rows(rows)) {
+            if let Some(table) = rows.and_then(|rows| home_rows(self.catalog, rows)) {
                 self.opaque_at_home(&name, &format!("is made of rows of {table}, on node 1 alone"));
             }
             self.push(if is_made { Item::Made(*part) } else { Item::Seen(*part) }, path);
@@ -938,12 +938,9 @@ impl<'a> Search<'a> {
             self.opaque_at_home(of.unwrap_or("this statement"), &does);
         }
         let functions = self.functions_meant(name, path);
-        // Which of several is meant is for a node to say that has them all.
-        if 1 < functions.len()
-            && let Some(table) = functions.iter().find_map(|oid| self.home_rows_of(*oid))
-        {
-            let does =
-                format!("may call {}, one of which is of rows of {table}, on node 1", name.name);
+        // Other nodes lack it, and which of several is meant is for a node to say that has them all.
+        if let Some(table) = functions.iter().find_map(|oid| home_rows_of(self.catalog, *oid)) {
+            let does = format!("may call {}, which is of rows of {table}, on node 1", name.name);
             self.opaque_at_home(of.unwrap_or("this statement"), &does);
         }
         for oid in functions {
@@ -980,26 +977,17 @@ impl<'a> Search<'a> {
         {
             return Some(format!("has values of the type of rows of the temporary \"{of}\""));
         }
+        let schemas = &self.paths[path];
         // PostgreSQL's own come first, in most paths.
-        let hides = |schemas: &[String]| schemas.iter().position(|it| it == "pg_catalog") > Some(0);
-        if is_built_in(&name.name) && !hides(&self.paths[path]) {
+        let hides = schemas.iter().position(|it| it == "pg_catalog") > Some(0);
+        if types_of_name(&name.name).any(is_built_in) && !hides {
             return None;
         }
-        rows_of_home(self.catalog, &self.paths[path], &name.name).map(of_home_rows)
-    }
-
-    /// The home table of whose rows' type an argument or the result of the function is.
-    fn home_rows_of(&self, function: u32) -> Option<String> {
-        self.code.functions.get(&function)?.types.iter().find_map(|oid| {
-            self.home_rows(self.code.types.get(self.code.elements.get(oid).unwrap_or(oid))?)
-        })
-    }
-
-    /// The home table whose rows have this type.
-    fn home_rows(&self, of: &TypeCode) -> Option<String> {
-        of.row_of?;
-        let relation = self.catalog.relations.get(&of.schema)?.get(&of.name)?;
-        (relation.placement == Placement::Home).then(|| relation.sql_name())
+        let table = match name.casts {
+            true => rows_of_home(self.catalog, schemas, &name.name),
+            false => mistakable_rows(self.catalog, schemas, &name.name),
+        };
+        table.map(of_home_rows)
     }
 
     fn functions_meant(&self, name: &Name, path: Path) -> Vec<u32> {
@@ -1075,6 +1063,35 @@ impl<'a> Search<'a> {
     }
 }
 
+/// The home table of whose rows' type an argument or the result of the function is.
+fn home_rows_of(catalog: &Catalog, function: u32) -> Option<String> {
+    let code = &catalog.code;
+    code.functions
+        .get(&function)?
+        .types
+        .iter()
+        .find_map(|oid| home_rows(catalog, code.types.get(code.elements.get(oid).unwrap_or(oid))?))
+}
+
+/// The home table whose rows have this type.
+fn home_rows(catalog: &Catalog, of: &TypeCode) -> Option<String> {
+    of.row_of?;
+    let relation = catalog.relations.get(&of.schema)?.get(&of.name)?;
+    (relation.placement == Placement::Home).then(|| relation.sql_name())
+}
+
+/// Whether a function of this name, in this schema or in any, has an argument or a result that is of a home table's rows:
+/// other nodes lack it.
+pub(crate) fn is_of_home_rows(catalog: &Catalog, schema: Option<&str>, name: &str) -> bool {
+    let mut named = catalog.code.function_names.get(name).into_iter().flatten();
+    named.any(|oid| {
+        let is_there = |of: &str| {
+            catalog.code.functions.get(oid).is_some_and(|function| function.schema == of)
+        };
+        schema.is_none_or(is_there) && home_rows_of(catalog, *oid).is_some()
+    })
+}
+
 /// What a statement does that names the type of a home table's rows.
 fn of_home_rows(table: &Arc<Relation>) -> String {
     format!("has values of the type of rows of {}, which node 1 alone has", table.sql_name())
@@ -1136,7 +1153,16 @@ fn mistakable<'c>(catalog: &'c Catalog, path: &[String], name: &str) -> Option<&
     let is_elsewhere = |schema: &String| {
         relation(schema).is_some_and(|other| other.placement != Placement::Home) || has_type(schema)
     };
-    path[first + 1..].iter().any(is_elsewhere).then_some(table)
+    // Where nothing else is called so, that is the type of arrays of what is called as the rest.
+    let is_of_arrays = |schema: &String| {
+        let rest = name.strip_prefix('_').unwrap_or_default();
+        let relation = catalog.relations.get(schema).and_then(|all| all.get(rest));
+        relation.is_some_and(|other| other.placement != Placement::Home)
+            || catalog.code.has_type(schema, rest)
+    };
+    let is_mistaken =
+        path[first + 1..].iter().any(is_elsewhere) || path[first..].iter().any(is_of_arrays);
+    is_mistaken.then_some(table)
 }
 
 /// The schemas in which something is that a name may mean.

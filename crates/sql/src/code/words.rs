@@ -207,7 +207,14 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                 _ => (),
             }
             let called = text_at(Some(index + 1)) == "(";
-            let begins = if qualifier.is_some() { index.saturating_sub(2) } else { index };
+            // A type's name may have a database before its schema.
+            let mut begins = index;
+            while 2 <= begins
+                && tokens[begins - 1].text == "."
+                && !word(&tokens[begins - 2]).is_empty()
+            {
+                begins -= 2;
+            }
             let typed = begins.checked_sub(1).is_some_and(|at| {
                 let word = word(&tokens[at]);
                 tokens[at].text == "::" || !(word.is_empty() || is_before_table(&word))
@@ -219,10 +226,12 @@ pub(crate) fn words_of(tokens: &[Lexeme<'_>]) -> Words {
                     |text: &str| at.checked_sub(1).is_some_and(|it| tokens[it].text == text);
                 match word(&tokens[at]).as_str() {
                     "" => tokens[at].text == "::",
-                    "as" => matches!(after, ")" | "["),
+                    "setof" => true,
+                    "as" => matches!(after, ")" | "[") || listed,
                     // A column's, in a list of such.
                     _ => {
                         let ends = matches!(after, ")" | "," | "[")
+                            || listed
                             || ["path", "not", "null", "default"]
                                 .iter()
                                 .any(|word| after.eq_ignore_ascii_case(word));

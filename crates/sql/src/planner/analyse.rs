@@ -8,6 +8,8 @@
 mod expressions;
 mod from;
 
+use std::sync::Arc;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt, SetOperation as SetKind, WithClause};
 
@@ -18,7 +20,8 @@ use super::analysis::{
 use super::context::Context;
 use super::names::{Found, Meaning};
 use super::syntax::{bare_name, is_star_of_tables, named_output, string};
-use super::{oids, output_names};
+use super::{oids, output_names, row_types};
+use crate::catalog::Relation;
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -34,6 +37,7 @@ pub(super) fn analyse<'a>(
     let mut analyser = Analyser::new(*context);
     analyser.statement(statement)?;
     analyser.show_oids_of_home(oids::shows(statement));
+    analyser.note_home_rows(row_types::named(statement, context));
     Ok(analyser.finish())
 }
 
@@ -44,11 +48,13 @@ pub(super) fn analyse_select<'a>(
 ) -> Result<Analysis<'a>, Refusal> {
     let mut analyser = Analyser::new(*context);
     analyser.query(select)?;
-    let mut shows = false;
+    let (mut shows, mut named) = (false, None);
     walk::read::select(select, &mut |child| {
         shows = shows || child.node.as_ref().is_some_and(oids::shows);
+        named = named.or_else(|| row_types::named(child.node.as_ref()?, context));
     });
     analyser.show_oids_of_home(shows);
+    analyser.note_home_rows(named);
     Ok(analyser.finish())
 }
 
@@ -109,6 +115,14 @@ impl<'a> Analyser<'a> {
     fn show_oids_of_home(&mut self, shows: bool) {
         if shows {
             self.analysis.functions.home.get_or_insert_with(|| "regclass".to_owned());
+        }
+    }
+
+    /// Values of the type of a home table's rows are as good as the rows: other nodes have no such type, and no view that
+    /// names it.
+    fn note_home_rows(&mut self, of: Option<&Arc<Relation>>) {
+        if let Some(relation) = of {
+            self.analysis.home_relation.get_or_insert_with(|| relation.name.clone());
         }
     }
 

@@ -11,7 +11,7 @@ use super::context::Context;
 use super::function_use::FunctionUse;
 use super::syntax::name_of;
 use crate::catalog::{Function, Volatility, quote_identifier};
-use crate::closure::{BuiltIn, Search, Writing};
+use crate::closure::{BuiltIn, Search, Writing, is_of_home_rows};
 use crate::walk;
 
 /// The stable functions of `pg_catalog` that give the transaction's or the statement's time.
@@ -81,6 +81,9 @@ impl FunctionUse {
         let built_in = is_built_in(schema, name, context);
         if is_time_call(call, context) {
             self.reads_time = true;
+        }
+        if !built_in && is_of_home_rows(context.catalog, schema, name) {
+            self.home.get_or_insert_with(|| name.to_owned());
         }
         if built_in && is_home(name, context) {
             self.home.get_or_insert_with(|| name.to_owned());

@@ -239,6 +239,12 @@ pub(super) fn wanted(
             "Give it a name, and leave out IF NOT EXISTS.",
         );
     }
+    if matches!(relation.placement, Placement::HashOfSeveral { .. }) {
+        return refuse(
+            "Its table is distributed by several columns together.",
+            "Distribute the table BY HASH of one column, or make it REPLICATED.",
+        );
+    }
     if !matches!(relation.placement, Placement::Hash { .. }) {
         return refuse(
             "Its table is not distributed BY HASH.",

@@ -23,10 +23,11 @@ use crate::walk;
 fn of_home<'a>(name: &TypeName, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
     let (schema, name) = match name.names.as_slice() {
         [name] => (None, string(name)?),
-        [schema, name] => (Some(string(schema)?), string(name)?),
+        [.., schema, name] => (Some(string(schema)?), string(name)?),
         _ => return None,
     };
-    if schema.is_none() && built_in_types::is_built_in(name) && !context.scope.puts_others_first() {
+    let is_built_in = types_of_name(name).any(built_in_types::is_built_in);
+    if schema.is_none() && is_built_in && !context.scope.puts_others_first() {
         return None;
     }
     let relation =
@@ -135,6 +136,7 @@ fn type_name(tree: &NodeEnum) -> Option<&TypeName> {
     match tree {
         NodeEnum::TypeCast(cast) => cast.type_name.as_ref(),
         NodeEnum::ColumnDef(column) => column.type_name.as_ref(),
+        NodeEnum::RangeTableFuncCol(column) => column.type_name.as_ref(),
         _ => None,
     }
 }
