@@ -308,17 +308,16 @@ BEGIN
     -- distribution key is among the compared columns, compared by a plain equality.
     RETURN QUERY SELECT 'unique', i.indrelid::text, x.relname::text,
         CASE WHEN i.indisprimary THEN 't' ELSE 'f' END, CASE WHEN i.indisexclusion THEN 't' ELSE 'f' END,
-        CASE WHEN NOT EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum])) AS key (attnum)
-            WHERE NOT EXISTS (
-            SELECT FROM generate_series(0, i.indnkeyatts - 1) AS place
+        CASE WHEN coalesce(p.key_attnums, ARRAY[p.key_attnum]) <@ ARRAY(
+            SELECT i.indkey[place] FROM generate_series(0, i.indnkeyatts - 1) AS place
             LEFT JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
                 AND d.refclassid = 'pg_constraint'::regclass AND d.deptype = 'i'
             LEFT JOIN pg_constraint k ON k.oid = d.refobjid AND k.contype = 'x'
             LEFT JOIN pg_operator o ON o.oid = k.conexclop[place + 1]
             LEFT JOIN pg_collation l ON l.oid = i.indcollation[place]
-            WHERE i.indkey[place] = key.attnum
+            WHERE i.indkey[place] = ANY (coalesce(p.key_attnums, ARRAY[p.key_attnum]))
                 AND coalesce(l.collisdeterministic, true)
-                AND (NOT i.indisexclusion OR coalesce(o.oprname, '=') = '='))) THEN 't' ELSE 'f' END,
+                AND (NOT i.indisexclusion OR coalesce(o.oprname, '=') = '=')) THEN 't' ELSE 'f' END,
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM unnest(changed) AS s (oid) JOIN tutti.placement p ON p.relation = s.oid
     JOIN pg_index i ON i.indrelid = p.relation
