@@ -276,18 +276,19 @@ impl Executor<'_> {
         };
         let bucketing = self.bucketing(map)?;
         let mut buckets = Vec::new();
-        for (KeyPart { column, key_type }, value) in
-            relation.placement.key_columns().iter().zip(key)
-        {
-            let of = &relation.columns[*column];
-            buckets.push(match bucket_of_value(&bucketing, *key_type, of.type_modifier, *value) {
+        for (place, value) in key.iter().enumerate() {
+            let Some(KeyPart { column, key_type }) = relation.placement.key_column(place) else {
+                break;
+            };
+            let of = &relation.columns[column];
+            buckets.push(match bucket_of_value(&bucketing, key_type, of.type_modifier, *value) {
                 Ok(bucket) => bucket,
                 // Spelled in a way that only the server can read (such as a date in another DateStyle).
                 Err(_) => {
                     let type_name = &of.declared_type;
                     let literal = quote_literal(value.unwrap_or_default());
                     let value = format!("({literal}::{type_name})");
-                    self.ask_for_bucket(&bucketing, *key_type, &value, &Call::Simple).await?
+                    self.ask_for_bucket(&bucketing, key_type, &value, &Call::Simple).await?
                 }
             });
         }

@@ -99,10 +99,10 @@ impl TransactionContext {
             return false;
         };
         let Some(statement) = self.statements.get(name) else { return false };
-        let parts: Vec<_> = pins.iter().flat_map(Pin::parts).collect();
-        1 < parts.len()
+        let parts = || pins.iter().flat_map(Pin::parts);
+        1 < parts().count()
             && !statement.described
-            && parts.iter().any(|part| match part.value {
+            && parts().any(|part| match part.value {
                 KeyValue::Parameter(index) => {
                     statement.types.get(usize::from(index)).copied().unwrap_or(0) == 0
                 }
