@@ -103,6 +103,7 @@ fn pgbench() -> Catalog {
             row_security: false,
             returned_by: None,
             global_unique: Vec::new(),
+            computed_keys: Vec::new(),
         };
         (name.to_owned(), Arc::new(relation))
     };

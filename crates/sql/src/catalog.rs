@@ -284,6 +284,21 @@ pub struct Relation {
     pub returned_by: Option<usize>,
     /// Its unique indexes that hold over all nodes although they do not contain the distribution key.
     pub global_unique: Vec<GlobalUnique>,
+    /// Those columns of its distribution key that are generated.
+    pub computed_keys: Vec<ComputedKey>,
+}
+
+/// A column of a distribution key that is computed from others: `GENERATED ALWAYS AS (…) STORED`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ComputedKey {
+    /// Index in [`Relation::columns`].
+    pub column: usize,
+    /// As PostgreSQL prints it, over the columns' names of now; it calls nothing of users'.
+    pub expression: String,
+    /// The columns that are in it, as indexes in [`Relation::columns`].
+    pub reads: Vec<usize>,
+    /// The column has the expression's value as it is, not cast to another type.
+    pub exact: bool,
 }
 
 /// A unique index whose entries are in a table of the gateway's own, spread by their values.
@@ -306,6 +321,11 @@ impl Relation {
         let names = self.placement.key_columns().into_iter();
         let names: Vec<_> = names.map(|key| self.columns[key.column].name.as_str()).collect();
         (!names.is_empty()).then(|| names.join(", "))
+    }
+
+    /// The columns from which its key is computed, where it is, as indexes in [`Self::columns`].
+    pub fn key_sources(&self) -> impl Iterator<Item = usize> {
+        self.computed_keys.iter().flat_map(|key| key.reads.iter().copied())
     }
 
     /// Whether it is one of [`CLUSTER_VIEWS`]: on several nodes, and no reason to share definitions with these.
@@ -347,6 +367,8 @@ pub struct Catalog {
     pub has_async: bool,
     /// Some table has a [`GlobalUnique`] index.
     pub has_global_unique: bool,
+    /// Some table has a [`ComputedKey`].
+    pub has_computed_keys: bool,
     /// Bucket maps by id.
     pub maps: Maps,
     /// Relations by schema, then name (user schemas only: not `pg_catalog`,

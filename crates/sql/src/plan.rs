@@ -282,6 +282,8 @@ pub struct Move {
     pub insert: Template,
     /// RETURNING is present: `update` and `insert` return rows, in whichever order.
     pub returns: bool,
+    /// Where the key is computed, what node 1 is asked for the buckets of rows. Gap 0: the rows.
+    pub bucket_question: Option<Template>,
 }
 
 /// Which columns of a table each row of an INSERT must receive beyond what the client wrote.
@@ -299,6 +301,8 @@ pub struct Insert {
     /// The target is replicated, and node 1 alone inserts the rows: the result goes to the other
     /// nodes.
     pub rows: Option<RowsWrite>,
+    /// Where the key is computed, what node 1 is asked for the buckets of rows. Gap 0: the rows.
+    pub bucket_question: Option<Template>,
 }
 
 /// The rows of an INSERT that goes to several nodes or needs values evaluated first.

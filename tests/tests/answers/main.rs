@@ -15,6 +15,7 @@ mod declared_types;
 mod differential;
 mod execute_arguments;
 mod explain;
+mod generated_keys;
 mod hash;
 mod hears;
 mod home;

@@ -85,7 +85,7 @@ BEGIN
             WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
         CASE WHEN c.relrowsecurity THEN 't' ELSE 'f' END,
         (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
-            FROM tutti.unique_index u WHERE u.relation = c.oid), NULL
+            FROM tutti.unique_index u WHERE u.relation = c.oid), p.computed::text
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN tutti.placement p ON p.relation = c.oid
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
@@ -257,6 +257,37 @@ COMMENT ON FUNCTION tutti.changes IS 'What the transaction that calls it has cha
 
 -- What the rules of placement (catalog/verify.rs) look at, of what the transaction has changed and what
 -- depends on it.
+CREATE OR REPLACE FUNCTION tutti.computed_problem(known tutti.placement, key pg_attribute) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF coalesce(key.attgenerated, '') = '' THEN
+        RETURN NULL;
+    END IF;
+    RETURN CASE
+        WHEN key.attgenerated <> 's' THEN 'It is computed when it is read, and not stored.'
+        WHEN known.kind <> 'hash' THEN 'Rows that arrive from other nodes would have it computed anew.'
+        WHEN NOT EXISTS (SELECT FROM jsonb_array_elements(known.computed) AS c (it) WHERE (c.it -> 'column')::smallint = key.attnum)
+            THEN 'What it is computed of is not known.'
+        WHEN EXISTS (SELECT FROM pg_attrdef d JOIN pg_depend x ON x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid
+                WHERE d.adrelid = known.relation AND d.adnum = key.attnum
+                    AND (x.refclassid <> 'pg_class'::regclass AND x.refobjid >= 16384 OR x.refobjsubid < 0))
+            THEN 'Its expression is not of built-in functions and columns alone, which give every node the same.'
+        -- A row that is stored through a parent is computed by the expression of the partition that it is in.
+        WHEN EXISTS (SELECT FROM pg_inherits h JOIN tutti.placement o
+                ON o.relation = CASE h.inhrelid WHEN known.relation THEN h.inhparent ELSE h.inhrelid END
+                CROSS JOIN LATERAL (SELECT count(*) AS differing
+                    FROM (SELECT pg_get_expr(d.adbin, d.adrelid) FROM jsonb_array_elements(known.computed) AS c (it)
+                            JOIN pg_attrdef d ON d.adrelid = known.relation AND d.adnum = (c.it -> 'column')::smallint) AS own (text)
+                    FULL JOIN (SELECT pg_get_expr(d.adbin, d.adrelid) FROM jsonb_array_elements(o.computed) AS c (it)
+                            JOIN pg_attrdef d ON d.adrelid = o.relation AND d.adnum = (c.it -> 'column')::smallint) AS theirs (text)
+                        ON own.text = theirs.text
+                    WHERE own.text IS NULL OR theirs.text IS NULL) AS compared
+                WHERE known.relation IN (h.inhrelid, h.inhparent) AND compared.differing > 0)
+            THEN 'A parent, partition or child of the table computes it otherwise.'
+    END;
+END $tutti$;
+COMMENT ON FUNCTION tutti.computed_problem IS 'Why a generated column cannot be in a distribution key, if so.';
+
 CREATE OR REPLACE FUNCTION tutti.ties_of_changes() RETURNS
     TABLE (what text, c0 text, c1 text, c2 text, c3 text, c4 text, c5 text, c6 text, c7 text, c8 text,
         c9 text, c10 text, c11 text, c12 text)
@@ -287,7 +318,7 @@ BEGIN
             WHEN l.oid IS NOT NULL AND (l.collprovider <> 'c' OR l.collcollate <> ALL ('{C,POSIX}'::text[]))
                 AND EXISTS (SELECT FROM tutti.map m WHERE m.id = p.map AND m.splits IS NOT NULL) THEN 'ranges'
             ELSE 't' END,
-        CASE WHEN coalesce(a.attgenerated <> '', false) THEN 't' ELSE 'f' END
+        tutti.computed_problem(p, a)
     FROM (SELECT o FROM unnest(changed) AS o
         UNION SELECT v.oid FROM unnest(keys) AS o JOIN pg_constraint k ON k.oid = o,
             LATERAL (VALUES (k.conrelid), (k.confrelid)) AS v (oid)
@@ -350,7 +381,10 @@ BEGIN
                 coalesce(rp.key_attnums, ARRAY[rp.key_attnum])) AS key (own, theirs)
             WHERE NOT EXISTS (SELECT FROM generate_subscripts(f.conkey, 1) AS i
                 WHERE f.conkey[i] = key.own AND f.confkey[i] = key.theirs)) THEN 't' ELSE 'f' END,
-        CASE WHEN EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum])) AS key (attnum)
+        CASE WHEN EXISTS (SELECT FROM (SELECT unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum]))
+                -- Where it is computed, the columns of which it is.
+                UNION ALL SELECT n.attnum::smallint FROM jsonb_array_elements(p.computed) AS c (it),
+                    jsonb_each_text(c.it -> 'names') AS n (called, attnum)) AS key (attnum)
             WHERE key.attnum = ANY (f.conkey) AND (
                 f.confupdtype IN ('c', 'n', 'd')
                 OR (f.confdeltype IN ('n', 'd')

@@ -33,7 +33,7 @@ async fn read_key(
     let rows = home
         .rows(&format!(
             "SELECT c.relname, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
-    coalesce(l.collisdeterministic, true), a.attgenerated OPERATOR(pg_catalog.<>) '',
+    coalesce(l.collisdeterministic, true),
     coalesce(l.collprovider OPERATOR(pg_catalog.=) 'c'
         AND l.collcollate OPERATOR(pg_catalog.=) ANY ('{{C,POSIX}}'::pg_catalog.text[]), true)
 FROM pg_catalog.pg_class c
@@ -70,15 +70,7 @@ WHERE c.oid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid",
         )
         .into());
     }
-    if answer.boolean(0, 4)? {
-        return Err(Refusal::unsupported(
-            format!("cannot distribute \"{table}\" by generated column \"{column}\""),
-            "Its value is known only after the row has reached a node.",
-            "Distribute by a column that the row brings with it.",
-        )
-        .into());
-    }
-    Ok((key_type, answer.boolean(0, 5)?))
+    Ok((key_type, answer.boolean(0, 4)?))
 }
 
 fn key_type_names() -> String {

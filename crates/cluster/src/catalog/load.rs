@@ -20,6 +20,7 @@ use tutti_sql::hash::{BUCKET_COUNT, KeyType};
 use tutti_wire::sqlstate;
 
 use super::code;
+use super::computed_keys;
 use super::functions::{BuiltIns, fold, function_at, load_built_ins};
 use super::maps::read_bucketing;
 use super::rows::Answer;
@@ -149,7 +150,8 @@ fn relations(part: Extent) -> String {
         WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
     c.relrowsecurity,
     (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
-     FROM tutti.unique_index u WHERE u.relation = c.oid)
+     FROM tutti.unique_index u WHERE u.relation = c.oid),
+    p.computed
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
 WHERE c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {named} {condition};"
@@ -527,6 +529,7 @@ impl Answers {
                 relation.placement != Placement::Home && !relation.is_cluster_view();
             catalog.has_async |= matches!(relation.placement, Placement::Async { .. });
             catalog.has_global_unique |= !relation.global_unique.is_empty();
+            catalog.has_computed_keys |= !relation.computed_keys.is_empty();
             let schema = catalog.relations.entry(relation.schema.clone()).or_default();
             schema.insert(relation.name.clone(), relation);
         }
@@ -630,6 +633,13 @@ pub(super) fn read_relations(
             let read = read_global_unique(index, &columns);
             global_unique.push(read.ok_or_else(|| answer.unreadable())?);
         }
+        let computed_keys = match answer.optional(row, 12) {
+            Some(stored) => {
+                let read = computed_keys::read(stored, &placement, &columns);
+                read.ok_or_else(|| answer.unreadable())?
+            }
+            None => Vec::new(),
+        };
         relations.insert(
             oid,
             Relation {
@@ -644,6 +654,7 @@ pub(super) fn read_relations(
                 row_security: answer.boolean(row, 10)?,
                 returned_by: None,
                 global_unique,
+                computed_keys,
             },
         );
     }

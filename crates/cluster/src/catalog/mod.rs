@@ -9,6 +9,7 @@ pub mod changes;
 pub mod check;
 mod code;
 pub mod colocation;
+mod computed_keys;
 mod folding;
 mod functions;
 pub mod keys;

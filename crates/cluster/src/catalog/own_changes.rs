@@ -147,6 +147,8 @@ impl OwnChanges {
             relations.clone().any(|relation| matches!(relation.placement, Placement::Async { .. }));
         catalog.has_global_unique =
             relations.clone().any(|relation| !relation.global_unique.is_empty());
+        catalog.has_computed_keys =
+            relations.clone().any(|relation| !relation.computed_keys.is_empty());
         catalog.is_spread = relations
             .any(|relation| relation.placement != Placement::Home && !relation.is_cluster_view());
         catalog

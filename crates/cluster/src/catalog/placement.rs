@@ -155,7 +155,7 @@ LEFT JOIN pg_catalog.pg_attribute a
 WHERE {table_is}
 ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, key_attnum = excluded.key_attnum,
     key_type = excluded.key_type, key_typmod = excluded.key_typmod, map = excluded.map,
-    key_attnums = NULL, key_types = NULL, key_typmods = NULL",
+    key_attnums = NULL, key_types = NULL, key_typmods = NULL, computed = NULL",
             self.placement.as_str(),
             quote_literal(key),
         ));

@@ -11,7 +11,7 @@
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 36;
+pub const SCHEMA_VERSION: u32 = 37;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -64,7 +64,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 36) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 37) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -113,7 +113,8 @@ CREATE TABLE IF NOT EXISTS tutti.placement (
     map integer REFERENCES tutti.map
 );
 ALTER TABLE tutti.placement ADD COLUMN IF NOT EXISTS key_attnums smallint[],
-    ADD COLUMN IF NOT EXISTS key_types oid[], ADD COLUMN IF NOT EXISTS key_typmods integer[];
+    ADD COLUMN IF NOT EXISTS key_types oid[], ADD COLUMN IF NOT EXISTS key_typmods integer[],
+    ADD COLUMN IF NOT EXISTS computed jsonb;
 -- Those of an earlier shape knew no tables that are replicated asynchronously.
 ALTER TABLE tutti.placement DROP CONSTRAINT IF EXISTS placement_kind_check,
     DROP CONSTRAINT IF EXISTS placement_check, DROP CONSTRAINT IF EXISTS placement_check1,
@@ -137,6 +138,7 @@ ALTER TABLE tutti.placement
         AND (key_attnums IS NULL OR kind = 'hash'));
 COMMENT ON TABLE tutti.placement IS 'Where the rows of each table are. Tables are named by their oid on this server, keys by their attribute number, so that renaming needs no change here. Tables that are missing count as kind home: node 1 has all that matters.';
 COMMENT ON COLUMN tutti.placement.key_attnums IS 'The columns of a key of several, in its order; the key''s single column is in key_attnum otherwise.';
+COMMENT ON COLUMN tutti.placement.computed IS 'Of generated columns of the key: attribute number, expression, the columns that are in it by their names there, and whether the column has its value as it is, not cast.';
 COMMENT ON COLUMN tutti.placement.key_type IS 'Type of the key when it was registered: changing it would leave rows where nobody looks.';
 
 -- For queries of a client's session, where row_security = off would be an error at the table's policy.
@@ -221,7 +223,10 @@ COMMENT ON FUNCTION tutti.record_decision IS 'Records that the transaction of th
 DROP FUNCTION IF EXISTS tutti.register(text, text, text, text, integer, text, text);
 CREATE OR REPLACE FUNCTION tutti.register(named_schema text, named_table text, new_kind text,
     new_key text, new_map integer, new_family text, new_splits text, seal text) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+-- As expressions are printed, which others read.
+SET quote_all_identifiers = off SET DateStyle = 'ISO, YMD' SET IntervalStyle = iso_8601 SET TimeZone = 'UTC'
+SET extra_float_digits = 1 SET bytea_output = hex AS $tutti$
 DECLARE
     message text;
     found oid;
@@ -271,11 +276,21 @@ BEGIN
     END IF;
     -- A key that is missing becomes NULL, which the table's own CHECK refuses.
     INSERT INTO tutti.placement AS p (relation, kind, key_attnum, key_type, key_typmod, key_attnums, key_types, key_typmods,
-            map)
+            map, computed)
         SELECT found, new_kind, CASE WHEN NOT is_several THEN k.attnums[1] END, CASE WHEN NOT is_several THEN k.types[1] END,
             CASE WHEN NOT is_several THEN k.typmods[1] END, CASE WHEN is_several THEN k.attnums END,
             CASE WHEN is_several THEN k.types END, CASE WHEN is_several THEN k.typmods END,
-            CASE WHEN new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN new_map END
+            CASE WHEN new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN new_map END,
+            -- Printing an expression opens its table, which the caller's transaction has locked: readers of the catalog must not.
+            (SELECT jsonb_agg(jsonb_build_object('column', a.attnum, 'expression', pg_get_expr(d.adbin, d.adrelid),
+                    'exact', d.adbin::text !~ '^\\{FUNCEXPR [^{(]*:funcformat 2 |:(relabelformat|coerceformat|coercionformat|convertformat) 2 :location -?[0-9]+\\}$',
+                    'names', (SELECT coalesce(jsonb_object_agg(o.attname, o.attnum), '{}') FROM pg_depend x JOIN pg_attribute o
+                        ON o.attrelid = x.refobjid AND o.attnum = x.refobjsubid
+                        WHERE x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid AND x.refclassid = 'pg_class'::regclass
+                            AND x.refobjid = found AND x.refobjsubid > 0 AND x.refobjsubid <> a.attnum)))
+                FROM unnest(k.attnums) AS u (attnum) JOIN pg_attribute a ON a.attrelid = found AND a.attnum = u.attnum
+                JOIN pg_attrdef d ON d.adrelid = found AND d.adnum = a.attnum
+                WHERE a.attgenerated = 's')
         FROM (SELECT array_agg(a.attnum ORDER BY u.place) AS attnums, array_agg(a.atttypid ORDER BY u.place) AS types,
                 array_agg(a.atttypmod ORDER BY u.place) AS typmods
             FROM unnest(key_names) WITH ORDINALITY AS u (name, place) LEFT JOIN pg_attribute a
@@ -284,7 +299,7 @@ BEGIN
         ON CONFLICT (relation) DO UPDATE SET kind = excluded.kind, map = excluded.map,
             key_attnum = excluded.key_attnum, key_type = excluded.key_type,
             key_typmod = excluded.key_typmod, key_attnums = excluded.key_attnums,
-            key_types = excluded.key_types, key_typmods = excluded.key_typmods;
+            key_types = excluded.key_types, key_typmods = excluded.key_typmods, computed = excluded.computed;
     RETURN true;
 END $tutti$;
 COMMENT ON FUNCTION tutti.register IS 'Says where the rows of a table are; false if there is no such table. The role must be the owner of the table, and the caller a gateway.';
@@ -426,7 +441,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.definitions_before, tutti.objects_before, tutti.is_own, tutti.names_in_code, tutti.deferred, tutti.schema_counts, tutti.settings_now,
     tutti.other_tables, tutti.serve, tutti.count, tutti.proof, tutti.mark, tutti.marked, tutti.compare, tutti.touched, tutti.declare, tutti.end_declaration, tutti.text_of,
     tutti.temporary_code, tutti.temporary_types, tutti.changed_relations, tutti.changed_oids, tutti.changes,
-    tutti.ties_of_changes, tutti.forget_changed, tutti.need_more,
+    tutti.ties_of_changes, tutti.computed_problem, tutti.forget_changed, tutti.need_more,
     tutti.spread_first, tutti.is_code, tutti.has_code, tutti.runs_code, tutti.turn_triggers_off, tutti.store_rows,
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
@@ -437,7 +452,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
     tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 36;
+UPDATE tutti.secret SET shape = 37;
 "
 );
 
@@ -462,7 +477,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (36, "11c8653b80486bb0".to_owned()),
+            (37, "eb6607fbf56c37a6".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

@@ -360,9 +360,10 @@ BEGIN
                 WHERE p.relation = known.relation AND a.attname = known.key)
             THEN 'What keeps it knows its columns, and the distribution key, by the names that they had.'
         WHEN NOT EXISTS (SELECT FROM tutti.placement p WHERE p.relation = known.relation AND p.kind = 'hash')
+            OR EXISTS (SELECT FROM tutti.placement p WHERE p.relation = known.relation AND p.computed IS NOT NULL)
             OR EXISTS (SELECT FROM pg_class c WHERE c.oid = known.relation
                 AND (c.relispartition OR c.relpersistence <> 'p'))
-            THEN 'Its table would not be a logged one that is distributed BY HASH by itself any more.'
+            THEN 'Its table would not be a logged one that is distributed BY HASH of a column that rows bring with them, by itself, any more.'
         WHEN (SELECT count(*) FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid AND p.pronamespace = 'tutti'::regnamespace
                 LEFT JOIN pg_constraint k ON k.oid = t.tgconstraint
                 WHERE t.tgrelid = known.relation AND t.tgenabled = 'A' AND p.proname = concat('note_unique_', known.number)

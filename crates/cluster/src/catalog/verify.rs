@@ -134,11 +134,11 @@ fn check_key(answer: &Answer<'_>, row: usize, table: &str) -> Result<(), Gateway
         )
         .into());
     }
-    if answer.boolean(row, 12)? {
+    if let Some(problem) = answer.optional(row, 12) {
         return Err(Refusal::unsupported(
-            format!("distribution key \"{key}\" of table \"{table}\" cannot be a generated column"),
-            "Its value is known only after the row has reached a node.",
-            "Distribute by a column that the row brings with it.",
+            format!("distribution key \"{key}\" of table \"{table}\" cannot be this generated column"),
+            problem,
+            "Distribute by a column that the row brings with it, or by a stored one that built-in functions compute.",
         )
         .into());
     }

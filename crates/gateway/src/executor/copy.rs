@@ -18,6 +18,7 @@ use tutti_wire::frame::{Frame, put_frame};
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 use tutti_wire::sqlstate;
 
+use super::array_literal::composite;
 use super::fan_out::Answers;
 use super::relay::COPY_FLUSH_BYTES;
 use super::tag_total::TagTotal;
@@ -52,7 +53,7 @@ struct CopyIn<'a> {
     header: Option<Bytes>,
     /// Nodes whose COPY has been opened.
     open: Vec<NodeId>,
-    /// Rows that wait for the values of `plan.fill`.
+    /// Rows that wait for what node 1 is asked of them ([`asks_home`]).
     waiting: Vec<Bytes>,
     /// A row had a text that each node reads as its own time.
     says_now: bool,
@@ -106,7 +107,7 @@ impl Executor<'_> {
             says_now: false,
             total: TagTotal::default(),
         };
-        if plan.fill.is_empty() {
+        if !asks_home(plan) {
             // Refusals of the nodes (no such column, no right to insert) come before any data.
             let opened = self.open_copies(&mut copy).await;
             if let Err(failure) = opened {
@@ -150,12 +151,19 @@ impl Executor<'_> {
         Ok(Done::Tag(tag))
     }
 
-    /// With values to fill in, COPYs are opened per chunk: errors of the statement itself are found
+    /// With values to fill in, or keys to compute, COPYs are opened per chunk: errors of the statement itself are found
     /// by an empty one before.
     async fn try_copy(&mut self, plan: &CopyFrom) -> Result<(), Failure> {
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
         open_copy(link, &plan.statement).await?;
         if plan.options.iter().any(|(name, value)| name == "format" && value == "binary") {
+            if plan.bucket_question.is_some() {
+                return Err(Failure::unsupported(
+                    "binary COPY into a table whose distribution key is computed is not supported",
+                    "Node 1 computes the keys, of values in text form.",
+                    "Use text or CSV format.",
+                ));
+            }
             return Err(Failure::unsupported(
                 "binary COPY without columns that have a default of their own value for each row is not supported",
                 "Values of sequences, and of defaults such as now(), are made on one node, as text.",
@@ -270,9 +278,9 @@ impl Executor<'_> {
                 copy.header = Some(header);
                 Ok(())
             }
-            CopyPiece::Row(row) if copy.plan.fill.is_empty() => {
+            CopyPiece::Row(row) if !asks_home(copy.plan) => {
                 copy.note_times(&row);
-                self.send_row(copy, &row).await
+                self.send_row(copy, &row, None).await
             }
             CopyPiece::Row(row) => {
                 copy.note_times(&row);
@@ -297,8 +305,15 @@ impl Executor<'_> {
         Ok(copy.format.append_fields(&header, &names)?.into())
     }
 
-    async fn send_row(&mut self, copy: &mut CopyIn<'_>, row: &[u8]) -> Result<(), Failure> {
+    /// `node`: where it belongs, if that was asked for.
+    async fn send_row(
+        &mut self,
+        copy: &mut CopyIn<'_>,
+        row: &[u8],
+        node: Option<NodeId>,
+    ) -> Result<(), Failure> {
         let only = match &copy.plan.relation.placement {
+            _ if node.is_some() => node,
             Placement::Hash { .. } | Placement::HashOfSeveral { .. } => {
                 Some(self.node_of_copied(copy, row)?)
             }
@@ -342,26 +357,40 @@ impl Executor<'_> {
             .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
     }
 
-    /// Draws the missing values of the waiting rows on node 1, then sends them by a COPY of their
-    /// own: a node that takes COPY data cannot answer queries meanwhile.
+    /// Draws the missing values of the waiting rows on node 1, and has it compute keys, then sends them by a COPY of
+    /// their own: a node that takes COPY data cannot answer queries meanwhile.
     async fn send_waiting(&mut self, copy: &mut CopyIn<'_>) -> Result<(), Failure> {
         if copy.waiting.is_empty() {
             return Ok(());
         }
-        let rows = std::mem::take(&mut copy.waiting);
-        let expressions: Vec<_> =
-            copy.plan.fill.iter().map(|(_, expression)| expression.as_str()).collect();
-        let sql = format!(
-            "SELECT {} FROM pg_catalog.generate_series(1, {})",
-            expressions.join(", "),
-            rows.len()
-        );
-        let values = self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;
+        let mut rows = std::mem::take(&mut copy.waiting);
+        if !copy.plan.fill.is_empty() {
+            let expressions: Vec<_> =
+                copy.plan.fill.iter().map(|(_, expression)| expression.as_str()).collect();
+            let sql = format!(
+                "SELECT {} FROM pg_catalog.generate_series(1, {})",
+                expressions.join(", "),
+                rows.len()
+            );
+            let values =
+                self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;
+            for (row, values) in rows.iter_mut().zip(&values) {
+                let values: Vec<Option<&[u8]>> =
+                    values.iter().map(|value| value.as_deref()).collect();
+                *row = copy.format.append_fields(row, &values)?.into();
+            }
+        }
+        let nodes = match &copy.plan.bucket_question {
+            Some(question) => {
+                let composites: Vec<_> = rows.iter().map(|row| sources_of(copy, row)).collect();
+                let composites = composites.iter().map(String::as_str);
+                self.nodes_of_computed(&copy.plan.relation, question, composites).await?
+            }
+            None => Vec::new(),
+        };
         self.open_copies(copy).await?;
-        for (row, values) in rows.iter().zip(&values) {
-            let values: Vec<Option<&[u8]>> = values.iter().map(|value| value.as_deref()).collect();
-            let row = copy.format.append_fields(row, &values)?;
-            self.send_row(copy, &row).await?;
+        for (index, row) in rows.iter().enumerate() {
+            self.send_row(copy, row, nodes.get(index).copied()).await?;
         }
         self.close_copies(copy).await
     }
@@ -506,6 +535,29 @@ impl Executor<'_> {
         refused_before.map_or(Ok(()), Err)?;
         refused.map_or(Ok(tag), |error| Err(error.into()))
     }
+}
+
+/// Whether rows are sent only when node 1 has said something of them.
+fn asks_home(plan: &CopyFrom) -> bool {
+    !plan.fill.is_empty() || plan.bucket_question.is_some()
+}
+
+/// What a key is computed from, of a row of the data, in composite text form; all else of the row is NULL there. What the
+/// data lacks, or is no text, is left out: whichever node gets the row refuses it.
+fn sources_of(copy: &CopyIn<'_>, row: &[u8]) -> String {
+    let CopyFrom { relation, columns, fill, .. } = copy.plan;
+    let mut fields: Vec<Option<String>> = vec![None; relation.columns.len()];
+    let sent = columns.iter().chain(fill.iter().map(|(column, _)| column)).enumerate();
+    let key = relation.placement.key_columns();
+    let decides = |column: usize| {
+        key.iter().any(|part| part.column == column)
+            || relation.key_sources().any(|source| source == column)
+    };
+    for (place, column) in sent.filter(|(_, column)| decides(**column)) {
+        let value = copy.format.field(row, place).ok().flatten();
+        fields[*column] = value.and_then(|value| String::from_utf8(value.into_owned()).ok());
+    }
+    composite(fields.iter().map(Option::as_deref))
 }
 
 /// The bucket of the value that a row brings for this column of its key; `None`: whichever node gets the row refuses it.

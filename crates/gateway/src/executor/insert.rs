@@ -235,13 +235,26 @@ impl Executor<'_> {
             };
         }
         let mut dealt: BTreeMap<NodeId, (ArrayText, Vec<usize>)> = BTreeMap::new();
+        let nodes = match &insert.bucket_question {
+            Some(question) => {
+                let rows: Vec<_> = rows.iter().map(|row| deal.composite(row)).collect();
+                let rows = rows.iter().map(String::as_str);
+                self.nodes_of_computed(deal.relation, question, rows).await?
+            }
+            None => Vec::new(),
+        };
         for (index, row) in rows.iter().enumerate() {
-            let key = deal.key.iter().map(|place| {
-                let value = place.and_then(|place| row.get(place)?.as_ref());
-                value.map(|value| std::str::from_utf8(value)).transpose().map_err(not_utf8)
-            });
-            let key = key.collect::<Result<Vec<_>, _>>()?;
-            let node = self.node_of_row(deal.relation, &key).await?;
+            let node = match nodes.get(index) {
+                Some(node) => *node,
+                None => {
+                    let key = deal.key.iter().map(|place| {
+                        let value = place.and_then(|place| row.get(place)?.as_ref());
+                        value.map(|value| std::str::from_utf8(value)).transpose().map_err(not_utf8)
+                    });
+                    let key = key.collect::<Result<Vec<_>, _>>()?;
+                    self.node_of_row(deal.relation, &key).await?
+                }
+            };
             let (array, indexes) = dealt.entry(node).or_default();
             array.push_composite(&deal.composite(row));
             indexes.push(index);
@@ -357,7 +370,7 @@ impl Executor<'_> {
             .ok_or_else(|| Failure::error("XX000", "node 1 did not say which bucket a key has"))
     }
 
-    fn node_of(&self, map: MapId, bucket: Bucket) -> Result<NodeId, Failure> {
+    pub(super) fn node_of(&self, map: MapId, bucket: Bucket) -> Result<NodeId, Failure> {
         node_of_bucket(&self.tx.catalog, map, bucket).ok_or_else(|| missing(map))
     }
 

@@ -10,6 +10,7 @@ mod array_literal;
 mod by_row;
 mod collect;
 mod computed_first;
+mod computed_keys;
 mod concurrently;
 mod copy;
 mod create_table_as;

@@ -93,10 +93,24 @@ impl Executor<'_> {
         let nodes = self.tx.catalog.nodes.clone();
         let texts: Vec<_> = nodes.iter().map(|node| (*node, of.select.as_str())).collect();
         let found = self.internal_rows_of_each(&texts, Access::Write, call).await?;
+        let unreadable = || Failure::error("XX000", "a node returned an unreadable row");
+        let mut computed = match &of.bucket_question {
+            Some(question) => {
+                let becomes = found.iter().flatten().map(|row| {
+                    let value = row.get(2).and_then(Option::as_ref).ok_or_else(unreadable)?;
+                    std::str::from_utf8(value).map_err(not_utf8)
+                });
+                let becomes = becomes.collect::<Result<Vec<_>, Failure>>()?;
+                self.nodes_of_computed(relation, question, becomes.into_iter()).await?
+            }
+            None => Vec::new(),
+        }
+        .into_iter();
         for (node, rows) in nodes.into_iter().zip(found) {
             let mut seen = BTreeSet::new();
             for row in &rows {
-                let unreadable = || Failure::error("XX000", "a node returned an unreadable row");
+                // Of each row, whether it counts or not.
+                let computed = computed.next();
                 let text = |column: usize| {
                     let value = row.get(column).and_then(Option::as_ref).ok_or_else(unreadable)?;
                     std::str::from_utf8(value).map_err(not_utf8)
@@ -106,12 +120,16 @@ impl Executor<'_> {
                     // FROM has several rows for it: as on PostgreSQL one of them counts.
                     continue;
                 }
-                let fields = split_composite(becomes).ok_or_else(unreadable)?;
-                let key: Vec<_> = key
-                    .iter()
-                    .map(|part| fields.get(part.column).and_then(Option::as_deref))
-                    .collect();
-                let target = self.node_of_row(relation, &key).await?;
+                let target = match computed {
+                    Some(node) => node,
+                    None => {
+                        let fields = split_composite(becomes).ok_or_else(unreadable)?;
+                        let key = key.iter();
+                        let key = key.map(|part| fields.get(part.column).and_then(Option::as_deref));
+                        let key: Vec<_> = key.collect();
+                        self.node_of_row(relation, &key).await?
+                    }
+                };
                 moved.count += 1;
                 if target == node {
                     let places = moved.staying.entry(node).or_default();

@@ -32,6 +32,7 @@ fn table(oid: u32, name: &str, columns: &[&str]) -> Relation {
         row_security: false,
         returned_by: None,
         global_unique: Vec::new(),
+        computed_keys: Vec::new(),
     }
 }
 

@@ -216,6 +216,7 @@ impl World {
                 row_security: false,
                 returned_by: None,
                 global_unique: Vec::new(),
+                computed_keys: Vec::new(),
             };
             (name.to_owned(), Arc::new(relation))
         };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::gather::Gather;
+use super::gather::{Gather, Template};
 use super::place::{Access, NodeChoice};
 use super::rows::RowsWrite;
 use crate::catalog::Relation;
@@ -36,6 +36,8 @@ pub struct CopyFrom {
     pub timed: Vec<usize>,
     /// What travels after the data if it does.
     pub rows: Option<RowsWrite>,
+    /// Where the key is computed, what node 1 is asked for the buckets of rows. Gap 0: the rows.
+    pub bucket_question: Option<Template>,
 }
 
 /// COPY … TO STDOUT.

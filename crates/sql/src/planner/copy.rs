@@ -18,7 +18,7 @@ use super::gather::{is_read_alike, travelling};
 use super::sql_text::deparse;
 use super::syntax::{is_on, option, option_text, string};
 use super::unseen::{refuse_opaque_default, refuse_unsafe_code};
-use super::{cluster_sizes, mentions, query, replicas};
+use super::{cluster_sizes, computed_keys, mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, DataPlan, NodeChoice, Plan, Planned};
@@ -284,6 +284,7 @@ fn plan_from(
         fill_is_read_alike,
         timed,
         rows,
+        bucket_question: computed_keys::question(relation, true, context)?,
     };
     Ok(Planned::new(DataPlan::CopyFrom(copy_from), why))
 }

@@ -57,7 +57,9 @@ impl<'a> Evaluation<'a> {
                 Placement::Hash { .. }
                 | Placement::HashOfSeveral { .. }
                 | Placement::RoundRobin => {
-                    placement.key_columns().iter().any(|key| key.column == index) || from_cluster
+                    placement.key_columns().iter().any(|key| key.column == index)
+                        || relation.key_sources().any(|source| source == index)
+                        || from_cluster
                 }
                 Placement::Replicated => {
                     from_cluster

@@ -12,7 +12,7 @@ mod writes;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::UpdateStmt;
+use pg_query::protobuf::{Node, UpdateStmt};
 
 use super::analysis::{Analysis, ItemId, Source, Whereabouts};
 use super::carried::refuse_change;
@@ -334,7 +334,20 @@ fn key_change(
     facts: &Facts<'_, '_>,
     context: &Context<'_>,
 ) -> KeyChange {
+    // Of what a key is computed from, equal values may still give different keys.
+    let is_source = |node: &Node| match &node.node {
+        Some(NodeEnum::ResTarget(target)) => {
+            relation.key_sources().any(|source| relation.columns[source].name == target.name)
+        }
+        _ => false,
+    };
+    if update.target_list.iter().any(is_source) {
+        return KeyChange::Moves;
+    }
     for KeyPart { column, .. } in relation.placement.key_columns() {
+        if relation.columns[column].generated {
+            continue;
+        }
         let name = &relation.columns[column].name;
         let assignment = update.target_list.iter().find_map(|node| match &node.node {
             Some(NodeEnum::ResTarget(assignment)) if assignment.name == *name => Some(assignment),

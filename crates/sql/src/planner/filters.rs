@@ -14,9 +14,10 @@ use pg_query::protobuf::{
 use super::analyse::Analyser;
 use super::analysis::{ColumnId, Constraint, ItemId, Side, Value};
 use super::context::Context;
-use super::holes;
+use super::{computed_keys, holes};
 use super::names::Meaning;
 use super::syntax::string;
+use crate::catalog::ComputedKey;
 use crate::code::Code;
 use crate::hash::KeyType;
 use crate::refusal::Refusal;
@@ -211,17 +212,44 @@ impl<'a> Analyser<'a> {
         }
     }
 
-    /// The column that an expression merely refers to.
+    /// The column that an expression merely refers to, or that has its value.
     fn column(&self, node: &Node) -> Option<ColumnId> {
         match &node.node {
-            Some(NodeEnum::ColumnRef(reference)) => {
-                match self.analysis.meaning(reference, &self.scopes) {
-                    Meaning::Column(column) => Some(column),
-                    _ => None,
-                }
+            Some(NodeEnum::ColumnRef(_)) => self.referred(node),
+            Some(NodeEnum::FuncCall(_) | NodeEnum::AExpr(_) | NodeEnum::TypeCast(_)) => {
+                self.computed(node)
             }
             _ => None,
         }
+    }
+
+    fn referred(&self, node: &Node) -> Option<ColumnId> {
+        let Some(NodeEnum::ColumnRef(reference)) = &node.node else { return None };
+        match self.analysis.meaning(reference, &self.scopes) {
+            Meaning::Column(column) => Some(column),
+            _ => None,
+        }
+    }
+
+    /// The column of a distribution key that is computed by this expression.
+    fn computed(&self, node: &Node) -> Option<ColumnId> {
+        if !self.context.catalog.has_computed_keys {
+            return None;
+        }
+        let reference = computed_keys::first_reference(node)?;
+        let Meaning::Column(ColumnId { item, .. }) = self.analysis.meaning(reference, &self.scopes)
+        else {
+            return None;
+        };
+        let (relation, _) = self.analysis.items[item].distributed()?;
+        let column_of = |node: &Node| {
+            self.referred(node).filter(|of| of.item == item).map(|of| of.column)
+        };
+        let is_meant = |key: &&ComputedKey| {
+            computed_keys::is_computed_by(key, node, relation, &column_of, &self.context)
+        };
+        let key = relation.computed_keys.iter().find(is_meant)?;
+        Some(ColumnId { item, column: key.column })
     }
 }
 

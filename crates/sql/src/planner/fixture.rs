@@ -67,6 +67,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         row_security: false,
         returned_by: None,
         global_unique: Vec::new(),
+        computed_keys: Vec::new(),
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
         kind: RelationKind::View { definition: definition.to_owned() },
@@ -138,6 +139,7 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             row_security: false,
             returned_by: None,
             global_unique: Vec::new(),
+            computed_keys: Vec::new(),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },
         view("big_orders", "SELECT orders.id FROM public.orders", vec![column("id", INT4, None)]),

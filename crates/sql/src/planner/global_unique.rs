@@ -245,6 +245,12 @@ pub(super) fn wanted(
             "Distribute the table BY HASH of one column, or make it REPLICATED.",
         );
     }
+    if !relation.computed_keys.is_empty() {
+        return refuse(
+            "Its table is distributed by a generated column.",
+            "Distribute the table BY HASH of another column, or make it REPLICATED.",
+        );
+    }
     if !matches!(relation.placement, Placement::Hash { .. }) {
         return refuse(
             "Its table is not distributed BY HASH.",

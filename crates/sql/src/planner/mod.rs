@@ -15,6 +15,7 @@ mod cannot_fail;
 mod carried;
 mod cluster_sizes;
 mod computed_first;
+mod computed_keys;
 mod context;
 mod copy;
 mod current_time;
@@ -87,6 +88,7 @@ mod written_views;
 
 pub use by_shape::{OneNode, ShapePlan, Unfit, are_alike, plan_shape};
 pub use carried::check_unchanged;
+pub use computed_keys::renamed_columns;
 pub use context::Context;
 pub use current_time::names_current_time;
 pub use ddl::{index_name, leaves_index_unnamed, lending_of};

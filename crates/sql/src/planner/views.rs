@@ -452,6 +452,7 @@ mod tests {
                 row_security: false,
                 returned_by: None,
                 global_unique: Vec::new(),
+                computed_keys: Vec::new(),
             };
             public.insert(view.name.clone(), Arc::new(view));
         }

@@ -15,7 +15,7 @@ use super::context::Context;
 use super::defaults::Evaluation;
 use super::syntax::string;
 use super::views::{contents, read_query, refuse_write};
-use crate::catalog::{KeyPart, Placement, Relation, RelationKind};
+use crate::catalog::{ComputedKey, KeyPart, Placement, Relation, RelationKind};
 use crate::refusal::Refusal;
 
 /// Views over one another are looked through so deep at most.
@@ -122,6 +122,9 @@ fn table<'a>(
         Placement::RoundRobin => Placement::RoundRobin,
         Placement::Replicated | Placement::Async { .. } | Placement::Home => return None,
     };
+    let computed_keys = base.computed_keys.iter();
+    let computed_keys = computed_keys.map(|key| shown_of(key, &places)).collect::<Option<Vec<_>>>()?;
+    let computed_keys = computed_keys.into_iter().flatten().collect();
     let mut columns = view.columns.clone();
     for (column, shown) in columns.iter_mut().zip(shown) {
         let Some(of) = shown.and_then(|shown| base.columns.get(shown)) else { continue };
@@ -140,10 +143,31 @@ fn table<'a>(
         primary_key: Vec::new(),
         has_triggers: base.has_triggers,
         row_security: base.row_security,
+        computed_keys,
         ..view.clone()
     };
     let hidden = (0..base.columns.len()).filter(|column| !shown.contains(&Some(*column))).collect();
     Some(WrittenView { table: Arc::new(table), base, hidden })
+}
+
+/// A computed column of a table's key as a view shows it, with all that it is computed from; nothing where it shows
+/// none of these. `None`: some of them, so that nobody could say where a row belongs whose part is changed.
+fn shown_of(
+    key: &ComputedKey,
+    places: &dyn Fn(usize) -> Vec<usize>,
+) -> Option<Option<ComputedKey>> {
+    let reads: Vec<_> = key.reads.iter().map(|read| places(*read)).collect();
+    if reads.iter().all(Vec::is_empty) {
+        return Some(None);
+    }
+    let [column] = places(key.column)[..] else { return None };
+    let reads = reads.iter().map(|places| match places[..] {
+        [place] => Some(place),
+        _ => None,
+    });
+    // By other names, the expression would be another: nothing is computed by it.
+    let key = ComputedKey { column, expression: String::new(), reads: reads.collect::<Option<_>>()?, exact: false };
+    Some(Some(key))
 }
 
 impl WrittenView<'_> {

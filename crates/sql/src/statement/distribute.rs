@@ -198,16 +198,23 @@ fn read_clause(
     let is = |index: usize, word: &str| {
         tokens.get(index).is_some_and(|token: &Lexeme<'_>| token.is_word(word))
     };
+    // What cannot be in a list of columns: perhaps it is of an expression.
+    let no_column = |index: usize| match tokens.get(index) {
+        Some(token) if kind + 1 < index && ["(", "+", "-", "*", "/", "%", "||"].contains(&token.text) => {
+            refuse_expression()
+        }
+        _ => wrong(index),
+    };
     let column = || {
         if !is(kind + 1, "(") {
             return Err(wrong(kind + 1));
         }
         let column = tokens.get(kind + 2).and_then(Lexeme::column_name);
         let column = column.filter(|name| !name.is_empty()).ok_or_else(|| wrong(kind + 2))?;
-        if is(kind + 3, ")") { Ok(column) } else { Err(wrong(kind + 3)) }
+        if is(kind + 3, ")") { Ok(column) } else { Err(no_column(kind + 3)) }
     };
     let (distribute_by, next) = if is(kind, "hash") {
-        let (mut columns, next) = columns(tokens, kind + 1).map_err(wrong)?;
+        let (mut columns, next) = columns(tokens, kind + 1).map_err(no_column)?;
         match columns.len() {
             1 => (DistributeBy::Hash(columns.remove(0)), next),
             _ => (several(columns)?, next),
@@ -255,6 +262,16 @@ fn read_clause(
         return Err(wrong(next));
     }
     Ok((Clause { start: tokens[start].start, distribute_by, cascades }, tokens[next - 1].end))
+}
+
+/// Of `HASH (lower(name))` and the like.
+fn refuse_expression() -> Refusal {
+    Refusal::unsupported(
+        "cannot distribute a table by an expression",
+        "Rows are found by the values of columns.",
+        "Let a column have its value, name GENERATED ALWAYS AS (expression) STORED, and distribute by that: conditions on \
+         the expression find its rows, too.",
+    )
 }
 
 /// The names in a list whose parenthesis is `tokens[open]`, and the index of the token behind it; or that of the token

@@ -110,6 +110,7 @@ fn check(
     context: &Context<'_>,
 ) -> Result<Values, Refusal> {
     match command.subtype() {
+        AlterTableType::AtSetExpression => check_key(command, relation).map(|()| Values::OfEachNode),
         AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
             check_key(command, relation)?;
             // ALTER … TYPE … USING may recompute every row on each node.
@@ -167,6 +168,9 @@ fn check_key(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal
     }
     let (change, hint) = match command.subtype() {
         AlterTableType::AtDropColumn => ("dropped", "Distribute the table by another column first"),
+        AlterTableType::AtSetExpression => {
+            ("computed otherwise", "Make the table replicated or round robin first")
+        }
         _ => ("changed to another type", "Make the table replicated or round robin first"),
     };
     Err(Refusal::unsupported(

@@ -49,6 +49,16 @@ pub(super) fn plan(
 ) -> Result<Planned, Refusal> {
     refuse_newer(merge)?;
     let merging = Merging { merge, relation, analysis, context };
+    if merging.inserts() && !relation.computed_keys.is_empty() {
+        return Err(merging.refuse(
+            format!(
+                "The distribution key of \"{}\" is computed, and where a row that is inserted belongs is not known \
+                 before it is there.",
+                relation.name
+            ),
+            "Use INSERT … ON CONFLICT, or INSERT and UPDATE.",
+        ));
+    }
     if let Some(pins) = merging.pins() {
         let why = pinned_reason(analysis, pins.len());
         let otherwise = || match merging.spread(tree) {
@@ -567,6 +577,10 @@ impl Merging<'_, '_> {
         targets.any(|target| {
             let Some(NodeEnum::ResTarget(target)) = &target.node else { return false };
             let named = |of: &&KeyPart| self.relation.columns[of.column].name == target.name;
+            let mut sources = self.relation.key_sources();
+            if sources.any(|source| self.relation.columns[source].name == target.name) {
+                return true;
+            }
             let Some(KeyPart { column, .. }) = key.iter().find(named) else { return false };
             let assigned = target.val.as_deref().and_then(|value| self.source_column(value));
             let key = ColumnId { item: self.target(), column: *column };

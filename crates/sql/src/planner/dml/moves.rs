@@ -19,7 +19,7 @@ use crate::planner::names::is_system_column;
 use crate::planner::sql_text::{deparse, deparse_expression};
 use crate::planner::stored_types::cast_to_store;
 use crate::planner::syntax::string;
-use crate::planner::{gaps, gather, scatter, time_gaps};
+use crate::planner::{computed_keys, gaps, gather, scatter, time_gaps};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -66,6 +66,7 @@ pub(super) fn plan(
         delete: of.delete(),
         insert: of.insert(returning.as_deref())?,
         returns: returning.is_some(),
+        bucket_question: computed_keys::question(relation, false, context)?,
     };
     Ok(Planned::new(
         DataPlan::Move(Box::new(of)),

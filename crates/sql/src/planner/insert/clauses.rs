@@ -43,8 +43,9 @@ pub(super) fn check(
         check_is_everywhere(expression, context)?;
     }
     check_defaults(insert, relation, context)?;
-    let mut key = relation.placement.key_columns().into_iter();
-    key.try_for_each(|key| check_key_kept(insert, &relation.columns[key.column].name))
+    let key = relation.placement.key_columns().into_iter().map(|key| key.column);
+    let mut deciding = key.chain(relation.key_sources());
+    deciding.try_for_each(|column| check_key_kept(insert, &relation.columns[column].name, relation))
 }
 
 /// Why ON CONFLICT or RETURNING need not do the same on every node, as a clause.
@@ -170,7 +171,7 @@ fn check_defaults(
 }
 
 /// ON CONFLICT DO UPDATE must leave the row where it is.
-fn check_key_kept(insert: &InsertStmt, key: &str) -> Result<(), Refusal> {
+fn check_key_kept(insert: &InsertStmt, key: &str, relation: &Relation) -> Result<(), Refusal> {
     let sets_key =
         insert.on_conflict_clause.iter().flat_map(|clause| &clause.target_list).any(|target| {
             match &target.node {
@@ -181,8 +182,14 @@ fn check_key_kept(insert: &InsertStmt, key: &str) -> Result<(), Refusal> {
     if !sets_key {
         return Ok(());
     }
+    let is_source = relation.key_sources().any(|source| relation.columns[source].name == key);
     Err(Refusal::unsupported(
-        format!("ON CONFLICT DO UPDATE cannot set the distribution key \"{key}\""),
+        match is_source {
+            true => format!(
+                "ON CONFLICT DO UPDATE cannot set \"{key}\", from which the distribution key is computed"
+            ),
+            false => format!("ON CONFLICT DO UPDATE cannot set the distribution key \"{key}\""),
+        },
         "The row would have to move to another node in the middle of the statement.",
         "Leave the key out of SET (it equals EXCLUDED's in most cases), or use UPDATE.",
     ))

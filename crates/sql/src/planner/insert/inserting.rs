@@ -12,8 +12,9 @@ use pg_query::protobuf::{InsertStmt, OnConflictAction, SelectStmt, SetOperation}
 use super::clauses;
 use super::target::Target;
 use crate::catalog::{Placement, Relation};
-use crate::plan::{DataPlan, Insert, InsertSource, Plan, Planned};
+use crate::plan::{DataPlan, Insert, InsertSource, Plan, Planned, Template};
 use crate::planner::alike::is_of_time;
+use crate::planner::computed_keys;
 use crate::planner::context::Context;
 use crate::planner::current_time::says_now;
 use crate::planner::defaults::Evaluation;
@@ -28,6 +29,7 @@ pub(super) struct Inserting<'a> {
     pub(super) relation: &'a Arc<Relation>,
     pub(super) target: Target,
     pub(super) evaluation: Evaluation<'a>,
+    bucket_question: Option<Template>,
     pub(super) context: &'a Context<'a>,
 }
 
@@ -40,7 +42,8 @@ impl<'a> Inserting<'a> {
     ) -> Result<Self, Refusal> {
         let target = Target::of(insert, relation, context)?;
         let evaluation = Evaluation::of(relation, context);
-        Ok(Self { insert, relation, target, evaluation, context })
+        let bucket_question = computed_keys::question(relation, false, context)?;
+        Ok(Self { insert, relation, target, evaluation, bucket_question, context })
     }
 
     /// The table's placement.
@@ -56,6 +59,7 @@ impl<'a> Inserting<'a> {
             returning: clauses::returns_rows(self.insert),
             one_row_each: !on_conflict(self.insert),
             rows: None,
+            bucket_question: self.bucket_question.clone(),
         }))
     }
 

@@ -53,6 +53,9 @@ pub(super) fn plan(select: &SelectStmt, inserting: &Inserting<'_>) -> Result<Pla
     let key = key.map(|key| columns.iter().position(|column| *column == key.column)).collect();
     let why = match inserting.placement() {
         Placement::Replicated => "every value is computed once, then every node stores the rows",
+        _ if !inserting.relation.computed_keys.is_empty() => {
+            "the rows are computed first, then their keys on node 1, and each goes to its node"
+        }
         _ => "the rows are computed first, then each goes to its node",
     };
     let insert = template(&columns, inserting)?;

@@ -60,16 +60,21 @@ pub(crate) fn refuse_unsafe_code(
         return Ok(());
     }
     let writes = fired & (events::INSERT | events::UPDATE) != 0;
-    for key in relation.placement.key_columns().into_iter().filter(|_| writes) {
-        let key = &relation.columns[key.column].name;
+    let key = relation.placement.key_columns().into_iter().map(|key| key.column);
+    for column in key.chain(relation.key_sources()).filter(|_| writes) {
+        let key = &relation.columns[column].name;
+        let what = match relation.key_sources().any(|source| source == column) {
+            true => format!("\"{key}\", from which the distribution key is computed,"),
+            false => format!("the distribution key \"{key}\""),
+        };
         let code = &context.catalog.code;
         let mut tables = code.with_children(relation.oid).into_iter();
         if let Some((trigger, function)) = tables.find_map(|oid| code.key_changer(oid, key)) {
             return Err(Refusal::unsupported(
                 format!("writing to {} would fire \"{trigger}\"", relation.sql_name()),
                 format!(
-                    "It runs {function} before the row is stored, which may give the distribution \
-                     key \"{key}\" another value: the row would be on the wrong node."
+                    "It runs {function} before the row is stored, which may give {what} another value: the row would \
+                     be on the wrong node."
                 ),
                 "Let the client give the key its value, and the trigger return NEW as it is.",
             ));
