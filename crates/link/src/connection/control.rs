@@ -142,7 +142,8 @@ pub async fn settle_on_newest(endpoint: &Endpoint) -> Result<(), NodeError> {
 }
 
 fn succeeded(endpoint: &Endpoint) -> NodeError {
-    let message = "only a former primary answers, whose place another server has taken";
+    let message = "only a former primary answers, whose place another server has taken (the other nodes know, in \
+                   tutti.seen)";
     NodeError::unreachable(endpoint, io::Error::other(message))
 }
 
@@ -151,7 +152,7 @@ async fn refuse_succeeded(
     connection: &mut NodeConnection,
     endpoint: &Endpoint,
 ) -> Result<(), NodeError> {
-    if endpoint.config().addresses().len() == 1 {
+    if !endpoint.has_several_hosts() {
         return Ok(());
     }
     let rows = connection.rows(ASK_WRITTEN).await?;

@@ -96,12 +96,23 @@ impl Endpoint {
 
     /// Whether several hosts have to be asked which of them the node is.
     pub(super) fn is_open_question(&self) -> bool {
-        1 < self.0.config.addresses().len() && !self.0.is_settled.load(Ordering::Relaxed)
+        self.has_several_hosts() && !self.0.is_settled.load(Ordering::Relaxed)
     }
 
-    /// A host that takes writes has this timeline. False: one of them has had a later one, so that this is a primary
-    /// whose place another has taken.
-    pub(super) fn note_timeline(&self, timeline: &str) -> bool {
+    /// Whether the node may be one of several servers.
+    pub fn has_several_hosts(&self) -> bool {
+        1 < self.0.config.addresses().len()
+    }
+
+    /// The latest timeline that is known of the node; `None`: it has one host, or none has been seen.
+    pub fn timeline(&self) -> Option<String> {
+        let latest = self.0.timeline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.has_several_hosts() && !latest.is_empty()).then_some(latest)
+    }
+
+    /// A host that takes writes has, or has had, this timeline. False: one of them has had a later one, so that this is
+    /// a primary whose place another has taken.
+    pub fn note_timeline(&self, timeline: &str) -> bool {
         let mut latest = self.0.timeline.lock().unwrap_or_else(PoisonError::into_inner);
         let is_latest = latest.as_str() <= timeline;
         if is_latest {

@@ -346,3 +346,54 @@ fn a_gateway_that_would_lead_by_a_former_primary_gives_up() -> Result {
     ensure!(late.log().contains("only a former primary answers"), "{}", late.log());
     Ok(())
 }
+
+/// The gateway that has seen the successor is gone, and the successor cannot be reached: the next gateway, which finds the
+/// former primary only, hears of it from the other node.
+#[test]
+fn a_gateway_that_starts_while_the_successor_is_away_takes_no_former_primary() -> Result {
+    let servers = servers::durable(2)?;
+    let Some(basebackup) = basebackup(&servers) else { return Ok(()) };
+    let standby = Standby::of(&servers, 0, &basebackup)?;
+    let old = servers::endpoint(&servers, 0);
+    let other = servers::endpoint(&servers, 1);
+    let config = with_standby(&servers, &standby, 0);
+    let mut cluster = TestCluster::start_configured(servers, config.clone())?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE h (v int) DISTRIBUTE BY HOME; INSERT INTO h VALUES (0)")?;
+    drop(client);
+    cluster.leave_unaudited("its node 1 is another server");
+    cluster.servers_mut().server_mut(0).kill9()?;
+    standby.promote()?;
+    eventually("the standby is the node", || {
+        Client::connect(&cluster.endpoint())?.query("UPDATE h SET v = 1").map(drop)
+    })?;
+    eventually("the other node has been told", || {
+        let told = "SELECT timeline FROM tutti.seen WHERE node = 1";
+        ensure!(Client::connect(&other)?.value(told)? == "00000002");
+        Ok(())
+    })?;
+    cluster.stop_gateway()?;
+    cluster.servers_mut().server_mut(0).start()?;
+    eventually("the former primary takes writes", || {
+        let mut old = Client::connect(&old)?;
+        old.query("SET synchronous_commit = local; CREATE TABLE IF NOT EXISTS astray ()").map(drop)
+    })?;
+    let road = Road::closed_to(standby.port)?;
+    let mut cut = config.clone();
+    cut.nodes[0].hosts[0] = format!("127.0.0.1:{}", road.port);
+    let told = match GatewayProcess::start_configured(cut.clone(), &[]) {
+        Err(ended) => format!("{ended:#}"),
+        Ok(mut gateway) => {
+            eventually("it does not serve", || {
+                ensure!(gateway.has_ended()?, "it goes on");
+                Ok(())
+            })?;
+            gateway.log()
+        }
+    };
+    ensure!(told.contains("only a former primary answers"), "{told}");
+    road.is_open.store(true, Ordering::Relaxed);
+    let gateway = GatewayProcess::start_configured(cut, &[])?;
+    ensure!(Client::connect(&gateway.endpoint())?.value("SELECT v FROM h")? == "1");
+    Ok(())
+}

@@ -105,11 +105,16 @@ impl Moving<'_> {
         let are_written_alike =
             self.relation.columns.iter().all(|column| gather::is_written_alike(column.type_oid));
         let alias = quote_identifier(self.alias);
+        // Called by its schema too (`SET a = public.t.b`), unless it has been given another name.
+        let is_renamed = self.update.relation.as_ref().is_some_and(|range| range.alias.is_some());
+        let called = match is_renamed {
+            true => format!("{} AS {alias}", self.relation.sql_name()),
+            false => self.relation.sql_name(),
+        };
         let mut select = gaps::parse_select(&format!(
-            "SELECT {alias}.ctid, {alias}.tableoid::pg_catalog.int8, {} FROM {} AS {alias} \
+            "SELECT {alias}.ctid, {alias}.tableoid::pg_catalog.int8, {} FROM {called} \
              FOR NO KEY UPDATE OF {alias}",
             gather::row_text(&values.join(", "), are_written_alike),
-            self.relation.sql_name(),
         ))?;
         let is_only = self.update.relation.as_ref().is_some_and(|range| !range.inh);
         if let Some(Node { node: Some(NodeEnum::RangeVar(range)) }) = select.from_clause.first_mut()
