@@ -1,8 +1,8 @@
 --! setup: shop
 --! changes data
 --! distribution replicated:
---! distribution by_customer: copied HASH (id); keyless ROUND ROBIN; byword HASH (word); counted HASH (n)
---! distribution apart: copied REPLICATED; keyless HASH (a); byword HASH (word); counted HASH (what)
+--! distribution by_customer: copied HASH (id); keyless ROUND ROBIN; byword HASH (word); counted HASH (n); dated HASH (at); priced HASH (price)
+--! distribution apart: copied REPLICATED; keyless HASH (a); byword HASH (word); counted HASH (what); dated HASH (at, day); priced HASH (short)
 -- COPY in and out, in all formats.
 
 COPY customers TO STDOUT;
@@ -171,3 +171,52 @@ COPY (DELETE FROM copied WHERE id > 900 RETURNING id) TO STDOUT;
 ROLLBACK;
 COPY (WITH gone AS (DELETE FROM copied WHERE id > 900 RETURNING id, word) SELECT count(*), min(id) FROM gone) TO STDOUT;
 SELECT count(*) FROM copied WHERE id > 900;
+
+-- Keys that only a server can read, or that storing changes.
+CREATE TABLE dated (at timestamp, day date, note text);
+CREATE TABLE priced (price numeric(8,2), short varchar(3), n int DEFAULT 5);
+COPY dated FROM STDIN;
+2026-01-02 03:04:05	2026-01-02	plain
+Jan 3 2026 4:05 PM	3 January 2026	in words
+infinity	epoch	far
+20260104T050607	20260104	tight
+\N	\N	none
+2026-01-05 06:07:08.123456789	2026-01-05	fine
+\.
+SET DateStyle = 'SQL, DMY';
+COPY dated (note, day, at) FROM STDIN (FORMAT csv, HEADER);
+note,day,at
+dmy,04/05/2026,04/05/2026 10:11
+again,05/06/2026,2026-06-05 12:13
+\.
+RESET DateStyle;
+SELECT * FROM dated ORDER BY at, note;
+SELECT note FROM dated WHERE at = '2026-05-04 10:11:00' AND day = '2026-05-04';
+SELECT note FROM dated WHERE at = '2026-01-03 16:05' AND day = '2026-01-03';
+COPY priced FROM STDIN;
+1.005	abc	1
+2	ab	2
+-3.999	a  	3
+1e3	abc   	4
+\.
+COPY priced (price, short) FROM STDIN;
+7.777	xyz
+\.
+COPY priced FROM STDIN;
+1	abcd	1
+\.
+COPY priced FROM STDIN;
+1.111	abc	1
+12345678	abc	1
+\.
+COPY priced FROM STDIN;
+1.239	abc	1
+nothing	abc	1
+\.
+COPY priced FROM STDIN;
+1.239	abc	1
+1.5	abc
+\.
+SELECT price, short, n FROM priced ORDER BY price, n;
+SELECT n FROM priced WHERE price = 1.01;
+SELECT n FROM priced WHERE short = 'a  ';

@@ -1,6 +1,6 @@
 --! distribution none:
---! distribution one: gk_users HASH (email_key); gk_events HASH (month); gk_orders HASH (email_key); gk_parts HASH (k); gk_typed HASH (k); gk_spelt HASH (k)
---! distribution several: gk_users HASH (email_key, tenant); gk_events HASH (month, kind); gk_orders HASH (email_key, tenant); gk_parts HASH (region, k); gk_typed HASH (k, s); gk_spelt HASH (k)
+--! distribution one: gk_users HASH (email_key); gk_events HASH (month); gk_orders HASH (email_key); gk_parts HASH (k); gk_typed HASH (k); gk_spelt HASH (k); gk_collated HASH (k)
+--! distribution several: gk_users HASH (email_key, tenant); gk_events HASH (month, kind); gk_orders HASH (email_key, tenant); gk_parts HASH (region, k); gk_typed HASH (k, s); gk_spelt HASH (k); gk_collated HASH (k, id)
 --! changes data
 -- Tables that are distributed by generated columns: by what a function makes of others.
 
@@ -163,3 +163,26 @@ INSERT INTO gk_renamed (mail, key) VALUES ('free', 'FREE'), ('other', 'another')
 UPDATE gk_renamed SET mail = 'anything' WHERE key = 'FREE';
 SELECT * FROM gk_renamed WHERE key = 'FREE';
 SELECT * FROM gk_renamed WHERE upper(mail) IN ('FREE', 'ANYTHING', 'OTHER') ORDER BY key;
+
+-- Compared, an expression is by another collation than the column.
+CREATE COLLATION gk_loose (provider = icu, locale = 'und-u-ks-level1', deterministic = false);
+CREATE TABLE gk_collated (id int, email text COLLATE gk_loose, k text GENERATED ALWAYS AS (lower(email)) STORED);
+INSERT INTO gk_collated SELECT i, CASE i % 2 WHEN 0 THEN 'É' || i % 9 ELSE 'E' || i % 9 END FROM generate_series(1, 40) i;
+SELECT count(*) FROM gk_collated WHERE lower(email) = 'é1';
+SELECT count(*) FROM gk_collated WHERE lower(email) IN ('é1', 'e2');
+SELECT count(*) FROM gk_collated WHERE k = 'é1';
+SELECT count(*) FROM gk_collated a JOIN gk_collated b ON lower(a.email) = lower(b.email);
+UPDATE gk_collated SET email = email || '!' WHERE lower(email) = 'e3';
+DELETE FROM gk_collated WHERE lower(email) = 'e2';
+SELECT count(*), count(DISTINCT k) FROM gk_collated;
+
+-- A header that must be there.
+COPY gk_orders (id, email) FROM STDIN WITH (FORMAT csv, HEADER match);
+id,email
+201,Matched@x.org
+\.
+COPY gk_orders (id, email) FROM STDIN WITH (FORMAT csv, HEADER match);
+id,mail
+202,Unmatched@x.org
+\.
+SELECT id, email_key FROM gk_orders WHERE id > 200 ORDER BY id;

@@ -51,3 +51,14 @@ SELECT (SELECT customer_id, name FROM customers WHERE customer_id = 1);
 WITH x AS (SELECT 1) SELECT * FROM y;
 SELECT * FROM (SELECT 1) ORDER BY nothing;
 SELECT name FROM customers WHERE customer_id IN (SELECT * FROM orders);
+
+-- A bare name is a column of any level before it is the whole row of a nearer one.
+SELECT c.customer_id, (SELECT city FROM orders city WHERE city.customer_id = c.customer_id AND city.order_id > 0 LIMIT 1) FROM customers c ORDER BY 1;
+SELECT c.customer_id, (SELECT max(city) FROM orders city WHERE city.customer_id = c.customer_id) FROM customers c ORDER BY 1;
+SELECT c.customer_id FROM customers c WHERE EXISTS (SELECT FROM items name WHERE name.item_id = c.customer_id AND name > 'a') ORDER BY 1;
+SELECT c.customer_id FROM customers c WHERE c.customer_id IN (SELECT credit.customer_id FROM visits credit WHERE credit >= 0) ORDER BY 1;
+SELECT c.customer_id, l.* FROM customers c, LATERAL (SELECT name AS called, count(*) FROM orders name WHERE name.customer_id = c.customer_id GROUP BY 1) l ORDER BY 1;
+SELECT c.customer_id, (SELECT count(vip) FROM visits vip WHERE vip.customer_id <= c.customer_id) FROM customers c ORDER BY 1;
+-- With no such column it is the row.
+SELECT c.customer_id, (SELECT count(v) FROM visits v WHERE v.customer_id = c.customer_id) FROM customers c ORDER BY 1;
+SELECT count(c), (SELECT count(o) FROM orders o WHERE o.customer_id = max(c.customer_id)) FROM customers c;

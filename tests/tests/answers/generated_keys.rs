@@ -89,10 +89,24 @@ fn conditions_on_the_expression_find_rows_by_it() -> Result<()> {
     let (_cluster, mut client) = start()?;
     run(
         &mut client,
-        &["CREATE TABLE short (name varchar(9), v int, k text GENERATED ALWAYS AS (upper(name)) STORED) \
-           DISTRIBUTE BY HASH (k)"],
+        &[
+            "CREATE TABLE short (name varchar(9), v int, k text GENERATED ALWAYS AS (upper(name)) STORED) \
+           DISTRIBUTE BY HASH (k)",
+            "CREATE TABLE digits (n int, k text GENERATED ALWAYS AS (n::text) STORED) DISTRIBUTE BY HASH (k)",
+            "CREATE TABLE printed (x float8, k text GENERATED ALWAYS AS (x::text) STORED) DISTRIBUTE BY HASH (k)",
+            "CREATE TABLE zones (at timestamptz, k timestamp GENERATED ALWAYS AS (timezone('IST', at)) STORED) \
+           DISTRIBUTE BY HASH (k)",
+            "CREATE TABLE loose (e text COLLATE \"en-x-icu\", k text GENERATED ALWAYS AS (lower(e)) STORED) \
+           DISTRIBUTE BY HASH (k)",
+        ],
     )?;
     for (sql, pinned) in [
+        ("SELECT * FROM digits WHERE n::text = '5'", true),
+        // What a session has set is in such texts and times; and the two sides have other collations.
+        ("SELECT * FROM printed WHERE x::text = '0.5'", false),
+        ("SELECT * FROM zones WHERE timezone('IST', at) = '2026-01-01'", false),
+        ("SELECT * FROM loose WHERE lower(e) = 'a'", false),
+        ("SELECT * FROM loose WHERE k = 'a'", true),
         ("SELECT * FROM users WHERE lower(email) = 'a'", true),
         ("SELECT * FROM users u WHERE pg_catalog.lower(u.email) IN ('a', 'a')", true),
         ("DELETE FROM users WHERE key = 'a'", true),
@@ -110,11 +124,37 @@ fn conditions_on_the_expression_find_rows_by_it() -> Result<()> {
     // Who has a function of the name may mean that.
     run(
         &mut client,
-        &["CREATE FUNCTION lower(varchar) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1::text'"],
+        &[
+            "CREATE FUNCTION lower(varchar) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1::text'",
+        ],
     )?;
     let told = explained(&mut client, "SELECT * FROM users WHERE lower(email) = 'a'")?;
     ensure!(!told.contains("runs on node"), "{told}");
     Ok(())
+}
+
+/// A type of the session's own has the name of the key's, and is another.
+#[test]
+fn keys_are_cast_to_their_own_types() -> Result<()> {
+    let (cluster, mut client) = start()?;
+    run(
+        &mut client,
+        &[
+            "CREATE TABLE m (id int, at timestamp, k date GENERATED ALWAYS AS (at::date) STORED) DISTRIBUTE BY HASH (k)",
+            "CREATE TABLE d (id int, k date) DISTRIBUTE BY HASH (k)",
+            "CREATE SCHEMA hiding",
+            "CREATE DOMAIN hiding.date AS timestamp",
+            "SET search_path = hiding, pg_catalog, public",
+            "INSERT INTO m SELECT i, timestamp '2026-01-01 12:00' + i * interval '1 day' FROM pg_catalog.generate_series(1, 20) i",
+            "INSERT INTO m VALUES (21, '2026-03-01 12:00'), (22, '2026-03-02 12:00')",
+            "UPDATE m SET at = at + interval '1 month' WHERE id < 9",
+            "INSERT INTO d VALUES (1, 'January 5 2026'), (2, 'January 6 2026'), (3, 'January 7 2026')",
+            "RESET search_path",
+        ],
+    )?;
+    assert_eq!(client.value("SELECT count(*) FROM m WHERE k = '2026-03-02'")?, "1");
+    assert_eq!(client.value("SELECT count(*) FROM d WHERE k = '2026-01-06'")?, "1");
+    ensure_in_place(&cluster)
 }
 
 #[test]

@@ -1209,6 +1209,35 @@ fn the_same_text_means_what_the_sessions_names_mean() -> Result<()> {
     Ok(())
 }
 
+/// Who was told of the columns of the table that a name meant does not get those of another.
+#[test]
+fn another_search_path_does_not_let_old_statements_answer_otherwise_than_told() -> Result<()> {
+    let cluster = narrow(2)?;
+    let (mut one, _) = two_sessions(&cluster)?;
+    one.query(
+        "CREATE SCHEMA a; CREATE TABLE a.t (x int) DISTRIBUTE BY HASH (x); INSERT INTO a.t VALUES (1), (2);
+         CREATE SCHEMA b; CREATE TABLE b.t (x int, y int) DISTRIBUTE BY HASH (x); INSERT INTO b.t VALUES (1, 1);
+         CREATE SCHEMA c; CREATE TABLE c.t (x int) DISTRIBUTE BY HASH (x); INSERT INTO c.t VALUES (7)",
+    )?;
+    one.query("SET search_path = a")?;
+    for sql in ["SELECT * FROM t", "SELECT * FROM t WHERE x > 0", "SELECT t FROM t"] {
+        ensure!(prepare(&mut one, sql, sql)? == Ok(1));
+        ensure!(execute(&mut one, sql)? == Ok(2));
+    }
+    one.query("SET search_path = b")?;
+    for sql in ["SELECT * FROM t", "SELECT * FROM t WHERE x > 0", "SELECT t FROM t"] {
+        for _ in 0..2 {
+            let refused = execute(&mut one, sql)?.expect_err("the name means another table now");
+            ensure!(refused.message() == "cached plan must not change result type", "{refused:?}");
+        }
+    }
+    one.query("SET search_path = c")?;
+    ensure!(execute(&mut one, "SELECT * FROM t")? == Ok(1), "its columns are alike");
+    one.query("SET search_path = a")?;
+    ensure!(execute(&mut one, "SELECT t FROM t")? == Ok(2));
+    Ok(())
+}
+
 #[test]
 fn a_cancel_request_hits_nobody_else() -> Result<()> {
     let cluster = narrow(1)?;

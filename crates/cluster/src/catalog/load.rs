@@ -593,13 +593,33 @@ pub(super) fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayErro
                 _ => None,
             },
             domain: answer.boolean(row, 9)?,
-            declared_type: answer.text(row, 10)?.to_owned(),
+            declared_type: declared(answer.text(row, 10)?, answer.text(row, 4)?).to_owned(),
             type_modifier: answer.number(row, 11)?,
             nondeterministic: answer.boolean(row, 12)?,
         };
         columns.entry(answer.number(row, 0)?).or_default().push((answer.number(row, 1)?, column));
     }
     Ok(columns)
+}
+
+/// A column's type as any session reads it. What the grammar has words for is built in whoever says it; other built-in
+/// types, such as `date` and `text`, have no length or precision, and are named with their schema: a session may have one of
+/// the name.
+fn declared<'t>(printed: &'t str, qualified: &'t str) -> &'t str {
+    const WORDS: [&str; 9] = [
+        "bigint",
+        "bit",
+        "boolean",
+        "character",
+        "integer",
+        "interval",
+        "numeric",
+        "real",
+        "smallint",
+    ];
+    let name = printed.trim_end_matches("[]");
+    let is_bare = !name.contains([' ', '(', '.', '"']) && !WORDS.contains(&name);
+    if is_bare { qualified } else { printed }
 }
 
 pub(super) fn read_relations(

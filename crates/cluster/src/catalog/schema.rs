@@ -289,7 +289,13 @@ BEGIN
             CASE WHEN new_kind IN ('hash', 'async', 'async_pending', 'async_ending') THEN new_map END,
             -- Printing an expression opens its table, which the caller's transaction has locked: readers of the catalog must not.
             (SELECT jsonb_agg(jsonb_build_object('column', a.attnum, 'expression', pg_get_expr(d.adbin, d.adrelid),
-                    'exact', d.adbin::text !~ '^\\{FUNCEXPR [^{(]*:funcformat 2 |:(relabelformat|coerceformat|coercionformat|convertformat) 2 :location -?[0-9]+\\}$',
+                    'exact', d.adbin::text !~ '^\\{FUNCEXPR [^{(]*:funcformat 2 |:(relabelformat|coerceformat|coercionformat|convertformat) 2 :location -?[0-9]+\\}$'
+                        -- Compared, the expression is by the collation of what it is made of, and the column by its own.
+                        AND (a.attcollation = 0 OR NOT EXISTS (SELECT FROM pg_depend x JOIN pg_attribute o
+                            ON o.attrelid = x.refobjid AND o.attnum = x.refobjsubid
+                            WHERE x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid AND x.refclassid = 'pg_class'::regclass
+                                AND x.refobjid = found AND x.refobjsubid > 0 AND x.refobjsubid <> a.attnum
+                                AND o.attcollation <> ALL (ARRAY[0::oid, a.attcollation]))),
                     'names', (SELECT coalesce(jsonb_object_agg(o.attname, o.attnum), '{}') FROM pg_depend x JOIN pg_attribute o
                         ON o.attrelid = x.refobjid AND o.attnum = x.refobjsubid
                         WHERE x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid AND x.refclassid = 'pg_class'::regclass

@@ -26,7 +26,7 @@ use crate::client::ClientError;
 use crate::client::failure::Failure;
 use crate::executor::Executor;
 use crate::plans::request::{Call, Done};
-use crate::plans::route::{bucket_of_value, node_of_bucket};
+use crate::plans::route::bucket_of_value;
 use crate::registry::activity::overtaken;
 
 /// Rows whose missing values are drawn together.
@@ -53,7 +53,10 @@ struct CopyIn<'a> {
     header: Option<Bytes>,
     /// Nodes whose COPY has been opened.
     open: Vec<NodeId>,
-    /// Rows that wait for what node 1 is asked of them ([`asks_home`]).
+    /// Rows are sent only when node 1 has said something of them: there are values to fill in, or keys that only a server
+    /// can compute, or read.
+    asks: bool,
+    /// Those that wait for that.
     waiting: Vec<Bytes>,
     /// A row had a text that each node reads as its own time.
     says_now: bool,
@@ -103,11 +106,12 @@ impl Executor<'_> {
             format,
             header: None,
             open: Vec::new(),
+            asks: !plan.fill.is_empty() || !plan.relation.computed_keys.is_empty(),
             waiting: Vec::new(),
             says_now: false,
             total: TagTotal::default(),
         };
-        if !asks_home(plan) {
+        if !copy.asks {
             // Refusals of the nodes (no such column, no right to insert) come before any data.
             let opened = self.open_copies(&mut copy).await;
             if let Err(failure) = opened {
@@ -155,9 +159,16 @@ impl Executor<'_> {
     /// by an empty one before.
     async fn try_copy(&mut self, plan: &CopyFrom) -> Result<(), Failure> {
         let link = self.tx.enlist(NodeId::HOME, Access::Write).await?;
-        open_copy(link, &plan.statement).await?;
+        // Which line has to be there only the client knows.
+        let wants_header = plan
+            .options
+            .iter()
+            .any(|(name, value)| name == "header" && value.eq_ignore_ascii_case("match"));
+        if !wants_header {
+            open_copy(link, &plan.statement).await?;
+        }
         if plan.options.iter().any(|(name, value)| name == "format" && value == "binary") {
-            if plan.bucket_question.is_some() {
+            if !plan.relation.computed_keys.is_empty() {
                 return Err(Failure::unsupported(
                     "binary COPY into a table whose distribution key is computed is not supported",
                     "Node 1 computes the keys, of values in text form.",
@@ -170,9 +181,11 @@ impl Executor<'_> {
                 "Use text or CSV format, or give the columns.",
             ));
         }
-        put_copy_done(link.connection().outgoing());
-        link.connection().flush().await?;
-        finish_copy(link).await?;
+        if !wants_header {
+            put_copy_done(link.connection().outgoing());
+            link.connection().flush().await?;
+            finish_copy(link).await?;
+        }
         if plan.fill_is_read_alike {
             return Ok(());
         }
@@ -278,12 +291,16 @@ impl Executor<'_> {
                 copy.header = Some(header);
                 Ok(())
             }
-            CopyPiece::Row(row) if !asks_home(copy.plan) => {
-                copy.note_times(&row);
-                self.send_row(copy, &row, None).await
-            }
             CopyPiece::Row(row) => {
                 copy.note_times(&row);
+                if !copy.asks {
+                    match self.place_of_copied(copy, &row)? {
+                        Some(place) => return self.send_row(copy, &row, place).await,
+                        // Nodes that take data cannot be asked.
+                        None => self.close_copies(copy).await?,
+                    }
+                    copy.asks = true;
+                }
                 copy.waiting.push(row);
                 match copy.waiting.len() < FILL_CHUNK_ROWS {
                     true => Ok(()),
@@ -305,23 +322,16 @@ impl Executor<'_> {
         Ok(copy.format.append_fields(&header, &names)?.into())
     }
 
-    /// `node`: where it belongs, if that was asked for.
     async fn send_row(
         &mut self,
         copy: &mut CopyIn<'_>,
         row: &[u8],
-        node: Option<NodeId>,
+        place: CopiedTo,
     ) -> Result<(), Failure> {
-        let only = match &copy.plan.relation.placement {
-            _ if node.is_some() => node,
-            Placement::Hash { .. } | Placement::HashOfSeveral { .. } => {
-                Some(self.node_of_copied(copy, row)?)
-            }
-            Placement::RoundRobin => Some(self.deal_round_robin()),
-            Placement::Replicated | Placement::Home | Placement::Async { .. } => None,
-        };
         for node in &copy.open {
-            if only.is_some_and(|only| only != *node) {
+            if let CopiedTo::Node(only) = place
+                && only != *node
+            {
                 continue;
             }
             let Some(link) = self.tx.links.get_mut(node) else { continue };
@@ -333,11 +343,20 @@ impl Executor<'_> {
         Ok(())
     }
 
-    fn node_of_copied(&self, copy: &CopyIn<'_>, row: &[u8]) -> Result<NodeId, Failure> {
+    /// Where a row of the data belongs; `None`: only a server can read its key.
+    fn place_of_copied(&self, copy: &CopyIn<'_>, row: &[u8]) -> Result<Option<CopiedTo>, Failure> {
         let CopyFrom { relation, key: places, .. } = copy.plan;
         let placement = &relation.placement;
-        let Some(map) = placement.key_map() else { return Ok(NodeId::HOME) };
-        let Some(of) = self.tx.catalog.maps.get(&map) else { return Ok(NodeId::HOME) };
+        let map = match (placement, placement.key_map()) {
+            (Placement::RoundRobin, _) => {
+                return Ok(Some(CopiedTo::Node(self.deal_round_robin())));
+            }
+            (_, Some(map)) => map,
+            (_, None) => return Ok(Some(CopiedTo::AllNodes)),
+        };
+        let Some(of) = self.tx.catalog.maps.get(&map) else {
+            return Ok(Some(CopiedTo::Node(NodeId::HOME)));
+        };
         let mut buckets = [Bucket::OF_NULL; KEY_COLUMNS_MAX];
         let mut count = 0;
         for (index, place) in places.iter().enumerate() {
@@ -345,16 +364,18 @@ impl Executor<'_> {
             let bucket = match place {
                 Some(place) => bucket_of_copied(copy, row, *place, part, &of.bucketing)?,
                 // Its default, which is none: others are drawn before the row is sent.
-                None => Some(Bucket::OF_NULL),
+                None => CopiedKey::In(Bucket::OF_NULL),
             };
-            // The node that gets it says what is wrong with it.
-            let Some(bucket) = bucket else { return Ok(NodeId::HOME) };
-            buckets[index] = bucket;
+            buckets[index] = match bucket {
+                CopiedKey::In(bucket) => bucket,
+                CopiedKey::ServerKnows => return Ok(None),
+                // The node that gets it says what is wrong with it.
+                CopiedKey::Wrong => return Ok(Some(CopiedTo::Node(NodeId::HOME))),
+            };
             count = index + 1;
         }
-        let bucket = placement.bucket(&buckets[..count]);
-        node_of_bucket(&self.tx.catalog, map, bucket)
-            .ok_or_else(|| Failure::error("XX000", format!("bucket map {} is missing", map.0)))
+        self.node_of(map, placement.bucket(&buckets[..count]))
+            .map(|node| Some(CopiedTo::Node(node)))
     }
 
     /// Draws the missing values of the waiting rows on node 1, and has it compute keys, then sends them by a COPY of
@@ -380,17 +401,30 @@ impl Executor<'_> {
                 *row = copy.format.append_fields(row, &values)?.into();
             }
         }
-        let nodes = match &copy.plan.bucket_question {
+        let mut places: Vec<Option<CopiedTo>> = Vec::with_capacity(rows.len());
+        if copy.plan.relation.computed_keys.is_empty() {
+            for row in &rows {
+                places.push(self.place_of_copied(copy, row)?);
+            }
+        } else {
+            places.resize(rows.len(), None);
+        }
+        let unknown = rows.iter().zip(&places).filter(|(_, place)| place.is_none());
+        let unknown: Vec<_> = unknown.map(|(row, _)| sources_of(copy, row)).collect();
+        let mut asked = match &copy.plan.bucket_question {
             Some(question) => {
-                let composites: Vec<_> = rows.iter().map(|row| sources_of(copy, row)).collect();
-                let composites = composites.iter().map(String::as_str);
-                self.nodes_of_computed(&copy.plan.relation, question, composites).await?
+                let unknown = unknown.iter().map(String::as_str);
+                self.nodes_of_computed(&copy.plan.relation, question, unknown).await?
             }
             None => Vec::new(),
-        };
+        }
+        .into_iter();
         self.open_copies(copy).await?;
-        for (index, row) in rows.iter().enumerate() {
-            self.send_row(copy, row, nodes.get(index).copied()).await?;
+        for (row, place) in rows.iter().zip(places) {
+            let place = place.or_else(|| asked.next().map(CopiedTo::Node));
+            let place = place
+                .ok_or_else(|| Failure::error("XX000", "it is not known where a row belongs"))?;
+            self.send_row(copy, row, place).await?;
         }
         self.close_copies(copy).await
     }
@@ -537,11 +571,6 @@ impl Executor<'_> {
     }
 }
 
-/// Whether rows are sent only when node 1 has said something of them.
-fn asks_home(plan: &CopyFrom) -> bool {
-    !plan.fill.is_empty() || plan.bucket_question.is_some()
-}
-
 /// What a key is computed from, of a row of the data, in composite text form; all else of the row is NULL there. What the
 /// data lacks, or is no text, is left out: whichever node gets the row refuses it.
 fn sources_of(copy: &CopyIn<'_>, row: &[u8]) -> String {
@@ -560,38 +589,55 @@ fn sources_of(copy: &CopyIn<'_>, row: &[u8]) -> String {
     composite(fields.iter().map(Option::as_deref))
 }
 
-/// The bucket of the value that a row brings for this column of its key; `None`: whichever node gets the row refuses it.
-///
-/// Errors: 0A000 for what only a server could read.
+/// Which nodes get a row of the data.
+#[derive(Clone, Copy, Debug)]
+enum CopiedTo {
+    Node(NodeId),
+    AllNodes,
+}
+
+/// What the gateway knows of the value that a row brings for a column of the key.
+enum CopiedKey {
+    In(Bucket),
+    /// Written in a way that only a server can read, such as a date in another DateStyle; or storing it would change it.
+    ServerKnows,
+    /// Whichever node gets the row refuses it.
+    Wrong,
+}
+
+/// Errors: 0A000 for what only a server could read, in binary format.
 fn bucket_of_copied(
     copy: &CopyIn<'_>,
     row: &[u8],
     place: usize,
     KeyPart { column, key_type }: KeyPart,
     bucketing: &Bucketing,
-) -> Result<Option<Bucket>, Failure> {
+) -> Result<CopiedKey, Failure> {
     let modifier = copy.plan.relation.columns[column].type_modifier;
     // The row lacks the field or asks for its default: the node that gets it says so.
-    let Ok(value) = copy.format.field(row, place) else { return Ok(None) };
+    let Ok(value) = copy.format.field(row, place) else { return Ok(CopiedKey::Wrong) };
     let hashed = match (&value, &copy.format) {
         (Some(value), CopyFormat::Binary) => {
             bucketing.bucket_of_stored_binary(key_type, value, key_type, modifier)
         }
         (Some(value), _) => match std::str::from_utf8(value) {
             Ok(text) => bucket_of_value(bucketing, key_type, modifier, Some(text)),
-            Err(_) => return Ok(None),
+            Err(_) => return Ok(CopiedKey::Wrong),
         },
         (None, _) => bucket_of_value(bucketing, key_type, modifier, None),
     };
     match hashed {
-        Ok(bucket) => Ok(Some(bucket)),
+        Ok(bucket) => Ok(CopiedKey::In(bucket)),
         // Not a value of the type: any node refuses it in PostgreSQL's words.
-        Err(CannotHash::Malformed) => Ok(None),
-        Err(CannotHash::NotCanonical) => Err(Failure::unsupported(
-            "a distribution key in this spelling cannot be placed by COPY",
-            "Only the server could read it, and it must be read before the row is sent.",
-            "Write the key in ISO form, or load through INSERT … SELECT from another table.",
-        )),
+        Err(CannotHash::Malformed) => Ok(CopiedKey::Wrong),
+        Err(CannotHash::NotCanonical) if copy.format == CopyFormat::Binary => {
+            Err(Failure::unsupported(
+                "a distribution key that storing changes cannot be placed by binary COPY",
+                "Only the server knows what becomes of it, and is asked for values in text form.",
+                "Use text or CSV format.",
+            ))
+        }
+        Err(CannotHash::NotCanonical) => Ok(CopiedKey::ServerKnows),
     }
 }
 

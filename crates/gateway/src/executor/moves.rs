@@ -125,7 +125,8 @@ impl Executor<'_> {
                     None => {
                         let fields = split_composite(becomes).ok_or_else(unreadable)?;
                         let key = key.iter();
-                        let key = key.map(|part| fields.get(part.column).and_then(Option::as_deref));
+                        let key =
+                            key.map(|part| fields.get(part.column).and_then(Option::as_deref));
                         let key: Vec<_> = key.collect();
                         self.node_of_row(relation, &key).await?
                     }

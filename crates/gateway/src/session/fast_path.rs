@@ -159,7 +159,7 @@ impl Session {
                 let statement = self.tx.statements.get(execution.statement)?;
                 let is_planned = statement.plan.as_ref().is_some_and(|plan| plan.basis == basis);
                 let is_described =
-                    !statement.described || statement.described_version == self.schema_version();
+                    !statement.described || statement.described_version == self.described_basis();
                 let (meaning, _) = statement.number.as_ref()?;
                 let is_outdated = !is_planned || !is_described || !self.is_meant(meaning);
                 is_outdated.then(|| Outdated::Prepared(execution.statement.to_owned()))
@@ -321,7 +321,7 @@ impl Session {
         let parsed = statement.statement.as_ref()?;
         // After DDL its columns must be looked at again.
         let is_described_anew =
-            statement.described && statement.described_version != self.schema_version();
+            statement.described && statement.described_version != self.described_basis();
         if is_described_anew || !self.is_meant(meaning) || parsed.is_copy() {
             return None;
         }

@@ -170,7 +170,7 @@ impl Session {
         let statement = self.tx.registry.plans.parse(text)?.last().cloned();
         let mut prepared = PreparedStatement::parsed(self.next_statement_id(), statement, oids);
         prepared.described = true;
-        prepared.described_version = self.schema_version();
+        prepared.described_version = self.described_basis();
         prepared.columns = columns;
         prepared.from_sql = true;
         self.tx.statements.insert(name.to_owned(), prepared);

@@ -40,8 +40,8 @@ pub struct PreparedStatement {
     pub number: Option<(Meaning, u64)>,
     /// `types` and `columns` are what a node said.
     pub described: bool,
-    /// Version of the catalog when it did.
-    pub described_version: SchemaVersion,
+    /// Version of the catalog when it did, and [`ScopeState::path`](super::scope_state::ScopeState::path).
+    pub described_version: (SchemaVersion, u64),
     /// Result columns as a node described them; `None`: no rows.
     pub columns: Option<Vec<ColumnDescription>>,
     /// Parameter types as SQL spells them, if EXECUTE has asked for them.
@@ -69,7 +69,7 @@ impl PreparedStatement {
             types,
             number: None,
             described: false,
-            described_version: (0, 0),
+            described_version: ((0, 0), 0),
             columns: None,
             type_names: None,
             prepared_at: SystemTime::now(),

@@ -3,6 +3,7 @@
 //! Owns: refreshing the name scope when something may have changed it.
 //! Never: plans.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -176,6 +177,9 @@ impl TransactionContext {
             // Undoing part of the transaction, or ending it, may undo this.
             self.transaction.scope_changed |= self.transaction.is_open();
             self.scope_state.sight_changes += u64::from(self.hides_otherwise(&scope));
+            let mut path = DefaultHasher::new();
+            scope.search_path.hash(&mut path);
+            self.scope_state.path = path.finish();
             self.scope = scope;
             self.scope_state.changes += 1;
             // What is sent to nodes where the transaction has been is to mean the same there.

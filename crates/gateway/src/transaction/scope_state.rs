@@ -7,6 +7,8 @@
 pub(crate) struct ScopeState {
     /// How often the scope has changed.
     pub(crate) changes: u64,
+    /// Stands for the search path: another one for another.
+    pub(crate) path: u64,
     /// Of these, how often names of tables or code came to mean others.
     pub(crate) sight_changes: u64,
     /// The schema has changed since names were looked up, in a cluster of one node's tables, where they

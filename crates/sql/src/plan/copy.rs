@@ -36,7 +36,8 @@ pub struct CopyFrom {
     pub timed: Vec<usize>,
     /// What travels after the data if it does.
     pub rows: Option<RowsWrite>,
-    /// Where the key is computed, what node 1 is asked for the buckets of rows. Gap 0: the rows.
+    /// What node 1 is asked for the buckets of rows, where the key is computed, or written as only a server can read it.
+    /// Gap 0: the rows. `None`: the table has no key.
     pub bucket_question: Option<Template>,
 }
 

@@ -1,8 +1,8 @@
-//! Distribution keys that are computed: generated columns.
+//! Distribution keys that are computed: generated columns; and others that only a server can read.
 //!
 //! Owns: the question that node 1 is asked for the buckets of rows, and where a statement says what a key is computed
 //! by. Never: computes anything.
-//! Start reading at [`question`] and [`is_computed_by`].
+//! Start reading at [`question`], [`question_of_copied`] and [`is_computed_by`].
 
 use std::collections::HashMap;
 
@@ -21,18 +21,34 @@ use crate::refusal::Refusal;
 use crate::walk;
 
 /// What node 1 is asked for the buckets of rows of a table whose key is computed: the rows go into the gap, and each is
-/// answered, in their order. `None`: rows bring their keys with them. `by_session`: values are read under the session's
-/// settings, as COPY reads them.
+/// answered, in their order. `None`: rows bring their keys with them.
 ///
 /// Errors: 0A000 where the session's names hide what the expression means.
 pub(super) fn question(
     relation: &Relation,
-    by_session: bool,
     context: &Context<'_>,
 ) -> Result<Option<Template>, Refusal> {
     if relation.computed_keys.is_empty() {
         return Ok(None);
     }
+    question_about(relation, &gather::rows_of_literal(relation, &gaps::gap(0)), context)
+}
+
+/// The same of rows of COPY, whose values are read under the session's settings; also where they bring their keys, which
+/// may be written as only a server can read them. `None`: the table has no key.
+pub(super) fn question_of_copied(
+    relation: &Relation,
+    context: &Context<'_>,
+) -> Result<Option<Template>, Refusal> {
+    let rows = format!("pg_catalog.unnest({}::{}[])", gaps::gap(0), relation.sql_name());
+    question_about(relation, &rows, context)
+}
+
+fn question_about(
+    relation: &Relation,
+    rows: &str,
+    context: &Context<'_>,
+) -> Result<Option<Template>, Refusal> {
     let hiding = Hiding::of(context);
     let mut parts = Vec::new();
     for key in relation.placement.key_columns() {
@@ -55,11 +71,6 @@ pub(super) fn question(
         }
         (_, Some(bucketing), [(key_type, value)]) => bucketing.sql_bucket(*key_type, value),
         _ => return Ok(None),
-    };
-    let gap = gaps::gap(0);
-    let rows = match by_session {
-        true => format!("pg_catalog.unnest({gap}::{}[])", relation.sql_name()),
-        false => gather::rows_of_literal(relation, &gap),
     };
     gaps::cut(&format!("SELECT {bucket} FROM {rows} AS u")).map(Some)
 }
@@ -137,20 +148,21 @@ impl Likeness<'_, '_> {
             (NodeEnum::TypeCast(written), NodeEnum::TypeCast(printed)) => {
                 let types = (&written.type_name, &printed.type_name);
                 let (Some(of_written), Some(of_printed)) = types else { return false };
-                self.same_type(of_written, of_printed)
+                (!is_a_text(of_printed) || self.is_printed_alike(printed.arg.as_deref()))
+                    && self.same_type(of_written, of_printed)
                     && self.both(written.arg.as_deref(), printed.arg.as_deref())
             }
             // What the parser adds.
             (_, NodeEnum::TypeCast(printed)) => {
-                let (Some(type_name), Some(argument)) = (&printed.type_name, printed.arg.as_deref())
+                let (Some(type_name), Some(argument)) =
+                    (&printed.type_name, printed.arg.as_deref())
                 else {
                     return false;
                 };
                 let is_added = match of_written {
                     NodeEnum::AConst(AConst { val: Some(a_const::Val::Sval(_)), .. }) => true,
-                    NodeEnum::ColumnRef(_) => {
-                        (self.column_of)(written).is_some_and(|column| is_varchar(&self.relation.columns[column]))
-                    }
+                    NodeEnum::ColumnRef(_) => (self.column_of)(written)
+                        .is_some_and(|column| is_varchar(&self.relation.columns[column])),
                     _ => false,
                 };
                 is_added && is_text(type_name) && self.is(written, argument)
@@ -211,6 +223,19 @@ impl Likeness<'_, '_> {
         }
     }
 
+    /// Whether the text of what is cast is the same whatever a session has set: a column of such a type.
+    fn is_printed_alike(&self, cast: Option<&Node>) -> bool {
+        let reference = match cast.and_then(|cast| cast.node.as_ref()) {
+            Some(NodeEnum::ColumnRef(reference)) => &reference.fields[..],
+            _ => return false,
+        };
+        let [name] = reference else { return false };
+        let column = string(name).and_then(|name| self.relation.column(name));
+        // Of numbers without a fraction or with an exact one, booleans, texts and uuid.
+        const ALIKE: [u32; 8] = [16, 20, 21, 23, 25, 1043, 1700, 2950];
+        column.is_some_and(|column| ALIKE.contains(&self.relation.columns[column].type_oid))
+    }
+
     fn both(&self, written: Option<&Node>, printed: Option<&Node>) -> bool {
         match (written, printed) {
             (Some(written), Some(printed)) => self.is(written, printed),
@@ -225,8 +250,11 @@ impl Likeness<'_, '_> {
     }
 
     fn same_type(&self, written: &TypeName, printed: &TypeName) -> bool {
-        let names = |of: &TypeName| of.names.iter().map(string).map(|it| it.map(str::to_owned)).collect::<Vec<_>>();
-        let is_plain = |of: &TypeName| of.typmods.is_empty() && of.array_bounds.is_empty() && !of.setof;
+        let names = |of: &TypeName| {
+            of.names.iter().map(string).map(|it| it.map(str::to_owned)).collect::<Vec<_>>()
+        };
+        let is_plain =
+            |of: &TypeName| of.typmods.is_empty() && of.array_bounds.is_empty() && !of.setof;
         let last = |names: &[Option<String>]| names.last().cloned().flatten();
         let (of_written, of_printed) = (names(written), names(printed));
         let is_built_in = match &of_written[..] {
@@ -234,7 +262,10 @@ impl Likeness<'_, '_> {
             [Some(schema), Some(_)] => schema == "pg_catalog",
             _ => false,
         };
-        is_built_in && is_plain(written) && is_plain(printed) && last(&of_written) == last(&of_printed)
+        is_built_in
+            && is_plain(written)
+            && is_plain(printed)
+            && last(&of_written) == last(&of_printed)
     }
 }
 
@@ -243,18 +274,45 @@ fn is_varchar(column: &Column) -> bool {
     column.type_oid == VARCHAR
 }
 
+/// Whether a cast to the type prints.
+fn is_a_text(name: &TypeName) -> bool {
+    let name = name.names.last().and_then(string);
+    matches!(name, None | Some("text" | "varchar" | "bpchar" | "name" | "char"))
+}
+
 fn is_text(name: &TypeName) -> bool {
     name.typmods.is_empty()
         && name.array_bounds.is_empty()
         && name.names.last().and_then(string) == Some("text")
 }
 
-/// Functions of PostgreSQL's own that give NULL wherever an argument is NULL.
+/// Functions of PostgreSQL's own that give NULL wherever an argument is NULL, and do not depend on settings, as some do
+/// that are declared IMMUTABLE (`timezone`, by the abbreviations that a session knows).
 fn is_strict(function: &str) -> bool {
-    const STRICT: [&str; 24] = [
-        "abs", "btrim", "ceil", "ceiling", "date_part", "date_trunc", "div", "extract", "floor", "initcap", "left",
-        "length", "lower", "ltrim", "md5", "mod", "reverse", "right", "round", "rtrim", "split_part", "substr",
-        "timezone", "upper",
+    const STRICT: [&str; 23] = [
+        "abs",
+        "btrim",
+        "ceil",
+        "ceiling",
+        "date_part",
+        "date_trunc",
+        "div",
+        "extract",
+        "floor",
+        "initcap",
+        "left",
+        "length",
+        "lower",
+        "ltrim",
+        "md5",
+        "mod",
+        "reverse",
+        "right",
+        "round",
+        "rtrim",
+        "split_part",
+        "substr",
+        "upper",
     ];
     STRICT.contains(&function)
 }

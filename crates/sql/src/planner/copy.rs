@@ -284,7 +284,7 @@ fn plan_from(
         fill_is_read_alike,
         timed,
         rows,
-        bucket_question: computed_keys::question(relation, true, context)?,
+        bucket_question: computed_keys::question_of_copied(relation, context)?,
     };
     Ok(Planned::new(DataPlan::CopyFrom(copy_from), why))
 }

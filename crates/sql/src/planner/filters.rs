@@ -14,9 +14,9 @@ use pg_query::protobuf::{
 use super::analyse::Analyser;
 use super::analysis::{ColumnId, Constraint, ItemId, Side, Value};
 use super::context::Context;
-use super::{computed_keys, holes};
 use super::names::Meaning;
 use super::syntax::string;
+use super::{computed_keys, holes};
 use crate::catalog::ComputedKey;
 use crate::code::Code;
 use crate::hash::KeyType;
@@ -242,9 +242,8 @@ impl<'a> Analyser<'a> {
             return None;
         };
         let (relation, _) = self.analysis.items[item].distributed()?;
-        let column_of = |node: &Node| {
-            self.referred(node).filter(|of| of.item == item).map(|of| of.column)
-        };
+        let column_of =
+            |node: &Node| self.referred(node).filter(|of| of.item == item).map(|of| of.column);
         let is_meant = |key: &&ComputedKey| {
             computed_keys::is_computed_by(key, node, relation, &column_of, &self.context)
         };

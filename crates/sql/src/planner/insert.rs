@@ -93,7 +93,9 @@ fn plan_view_of_spread(
     };
     let table = &written.base.name;
     if !written.base.computed_keys.is_empty() {
-        return Err(refuse(format!("The distribution key of {table} is computed from its columns.")));
+        return Err(refuse(format!(
+            "The distribution key of {table} is computed from its columns."
+        )));
     }
     if !written.shows_key() {
         return Err(refuse(format!("It does not show the distribution key of {table}.")));

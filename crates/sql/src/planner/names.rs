@@ -67,7 +67,10 @@ impl<'a> Analysis<'a> {
         }
     }
 
+    /// A column of any level comes before a whole row of a nearer one (`colNameToVar` in PostgreSQL's
+    /// `parse_relation.c`).
     fn unqualified(&self, name: &str, scopes: &[QueryId]) -> Meaning {
+        let mut row = None;
         for &scope in scopes.iter().rev() {
             let query = &self.queries[scope];
             if let Some((_, column)) = query.merged.iter().rev().find(|(merged, _)| *merged == name)
@@ -96,11 +99,10 @@ impl<'a> Analysis<'a> {
             {
                 return Meaning::System(item);
             }
-            if let Some(&item) = query.items.iter().find(|item| self.is_called(**item, name)) {
-                return Meaning::Row(item);
-            }
+            let called = query.items.iter().find(|item| self.is_called(**item, name));
+            row = row.or_else(|| called.copied());
         }
-        Meaning::Unknown
+        row.map_or(Meaning::Unknown, Meaning::Row)
     }
 
     fn is_called(&self, item: ItemId, name: &str) -> bool {

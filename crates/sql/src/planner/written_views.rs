@@ -123,7 +123,8 @@ fn table<'a>(
         Placement::Replicated | Placement::Async { .. } | Placement::Home => return None,
     };
     let computed_keys = base.computed_keys.iter();
-    let computed_keys = computed_keys.map(|key| shown_of(key, &places)).collect::<Option<Vec<_>>>()?;
+    let computed_keys =
+        computed_keys.map(|key| shown_of(key, &places)).collect::<Option<Vec<_>>>()?;
     let computed_keys = computed_keys.into_iter().flatten().collect();
     let mut columns = view.columns.clone();
     for (column, shown) in columns.iter_mut().zip(shown) {
@@ -166,7 +167,12 @@ fn shown_of(
         _ => None,
     });
     // By other names, the expression would be another: nothing is computed by it.
-    let key = ComputedKey { column, expression: String::new(), reads: reads.collect::<Option<_>>()?, exact: false };
+    let key = ComputedKey {
+        column,
+        expression: String::new(),
+        reads: reads.collect::<Option<_>>()?,
+        exact: false,
+    };
     Some(Some(key))
 }
 

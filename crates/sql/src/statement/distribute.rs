@@ -200,7 +200,9 @@ fn read_clause(
     };
     // What cannot be in a list of columns: perhaps it is of an expression.
     let no_column = |index: usize| match tokens.get(index) {
-        Some(token) if kind + 1 < index && ["(", "+", "-", "*", "/", "%", "||"].contains(&token.text) => {
+        Some(token)
+            if kind + 1 < index && ["(", "+", "-", "*", "/", "%", "||"].contains(&token.text) =>
+        {
             refuse_expression()
         }
         _ => wrong(index),

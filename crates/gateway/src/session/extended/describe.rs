@@ -242,7 +242,7 @@ impl Session {
             true => self.executor().describe_text_separately(&parsed.text, &types).await?,
             false => self.executor().describe_text(&parsed.text, &types).await?,
         };
-        let version = self.schema_version();
+        let version = self.described_basis();
         if let Some(statement) = self.tx.statements.get_mut(name) {
             statement.types = types;
             statement.columns = columns;
@@ -256,7 +256,7 @@ impl Session {
     ///
     /// Errors: 0A000 as PostgreSQL words it, where they have changed.
     pub(in crate::session) async fn describe_anew(&mut self, name: &str) -> Result<(), Failure> {
-        let version = self.schema_version();
+        let version = self.described_basis();
         let statement = self.statement(name)?;
         if !statement.described || statement.described_version == version {
             return Ok(());
@@ -271,7 +271,7 @@ impl Session {
         if statement.id == id && !are_alike(told.as_deref(), statement.columns.as_deref()) {
             if let Some(statement) = self.tx.statements.get_mut(name) {
                 // A client that tries again gets it again.
-                (statement.columns, statement.described_version) = (told, (0, 0));
+                (statement.columns, statement.described_version) = (told, ((0, 0), 0));
             }
             // Drivers know it by the routine, and prepare the statement again.
             let message = "cached plan must not change result type";

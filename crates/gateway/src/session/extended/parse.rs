@@ -252,6 +252,11 @@ impl Session {
         }
     }
 
+    /// What a statement's description depends on: which tables there are, and which of them its names mean.
+    pub(in crate::session) fn described_basis(&self) -> (SchemaVersion, u64) {
+        (self.schema_version(), self.tx.scope_state.path)
+    }
+
     /// Whether it has changed the schema, and other sessions do not see it yet.
     fn has_own_schema(&self) -> bool {
         self.tx.transaction.catalog_changed

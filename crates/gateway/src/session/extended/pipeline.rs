@@ -325,7 +325,7 @@ impl Session {
         patience: Patience,
     ) -> Result<bool, Failure> {
         let node = self.pipeline.node.expect("answers are expected from a node");
-        let version = self.schema_version();
+        let version = self.described_basis();
         let Some(link) = self.tx.links.get_mut(&node) else {
             return Err(Failure::error(
                 sqlstate::CONNECTION_FAILURE,

@@ -110,7 +110,9 @@ fn check(
     context: &Context<'_>,
 ) -> Result<Values, Refusal> {
     match command.subtype() {
-        AlterTableType::AtSetExpression => check_key(command, relation).map(|()| Values::OfEachNode),
+        AlterTableType::AtSetExpression => {
+            check_key(command, relation).map(|()| Values::OfEachNode)
+        }
         AlterTableType::AtDropColumn | AlterTableType::AtAlterColumnType => {
             check_key(command, relation)?;
             // ALTER … TYPE … USING may recompute every row on each node.

@@ -66,7 +66,7 @@ pub(super) fn plan(
         delete: of.delete(),
         insert: of.insert(returning.as_deref())?,
         returns: returning.is_some(),
-        bucket_question: computed_keys::question(relation, false, context)?,
+        bucket_question: computed_keys::question(relation, context)?,
     };
     Ok(Planned::new(
         DataPlan::Move(Box::new(of)),

@@ -42,7 +42,7 @@ impl<'a> Inserting<'a> {
     ) -> Result<Self, Refusal> {
         let target = Target::of(insert, relation, context)?;
         let evaluation = Evaluation::of(relation, context);
-        let bucket_question = computed_keys::question(relation, false, context)?;
+        let bucket_question = computed_keys::question(relation, context)?;
         Ok(Self { insert, relation, target, evaluation, bucket_question, context })
     }
 
