@@ -159,7 +159,11 @@ async fn each_rule_accepts_and_refuses() -> Result {
             "cannot distribute \"t\" by column \"k\"",
         ),
         (
-            vec![hash("CREATE TABLE t (x int, k oid GENERATED ALWAYS AS (tableoid) STORED)", "t", "k")],
+            vec![hash(
+                "CREATE TABLE t (x int, k oid GENERATED ALWAYS AS (tableoid) STORED)",
+                "t",
+                "k",
+            )],
             "cannot be this generated column",
         ),
     ];
