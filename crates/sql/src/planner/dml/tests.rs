@@ -243,7 +243,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6 WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders WHERE customer_id = 5 FOR NO KEY UPDATE OF orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders WHERE customer_id = 5 FOR NO KEY UPDATE OF orders
               UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
@@ -263,7 +263,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6, placed = now() WHERE customer_id = 5",
         expect![[r#"
             move rows of orders
-              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, now()::timestamp with time zone)) FROM public.orders orders WHERE customer_id = 5 FOR NO KEY UPDATE OF orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, now()::timestamp with time zone)) FROM public.orders WHERE customer_id = 5 FOR NO KEY UPDATE OF orders
               UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1, "placed" = tutti_rows.tutti_3 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
@@ -281,7 +281,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = 6 RETURNING id",
         expect![[r#"
             move rows of orders
-              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders FOR NO KEY UPDATE OF orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, 6::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders FOR NO KEY UPDATE OF orders
               UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING orders.id
               DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING orders.id
@@ -309,7 +309,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = c.id + 1 FROM customers c WHERE c.id = customer_id RETURNING orders.*, total",
         expect![[r#"
             move rows of orders
-              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, (c.id + 1)::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders, customers c WHERE c.id = customer_id FOR NO KEY UPDATE OF orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, (c.id + 1)::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders, customers c WHERE c.id = customer_id FOR NO KEY UPDATE OF orders
               UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING orders.*, orders.total
               DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING orders.*, orders.total
@@ -319,7 +319,7 @@ fn moving_keys() {
         "UPDATE orders SET customer_id = i.id FROM items i WHERE orders.id = i.id RETURNING public.orders.id",
         expect![[r#"
             move rows of orders
-              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, i.id::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders, items i WHERE orders.id = i.id FOR NO KEY UPDATE OF orders
+              SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, i.id::int, orders.total::numeric, orders.placed::timestamp with time zone)) FROM public.orders, items i WHERE orders.id = i.id FOR NO KEY UPDATE OF orders
               UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table RETURNING orders.id
               DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u RETURNING orders.id
@@ -329,7 +329,7 @@ fn moving_keys() {
         "WITH w AS (SELECT max(id) AS id FROM items) UPDATE orders SET (customer_id, total) = (w.id, 3) FROM w",
         expect![[r#"
             move rows of orders
-              WITH w AS (SELECT max(id) AS id FROM items) SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, w.id::int, 3::numeric, orders.placed::timestamp with time zone)) FROM public.orders orders, w FOR NO KEY UPDATE OF orders
+              WITH w AS (SELECT max(id) AS id FROM items) SELECT orders.ctid, orders.tableoid::bigint, tutti.row_output(ROW(orders.id::int, w.id::int, 3::numeric, orders.placed::timestamp with time zone)) FROM public.orders, w FOR NO KEY UPDATE OF orders
               UPDATE "public"."orders" AS "orders" SET "customer_id" = tutti_rows.tutti_1, "total" = tutti_rows.tutti_2 FROM ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[]), pg_catalog.unnest(<rows 2>::"public"."orders"[])) AS tutti_rows (tutti_place, tutti_table, tutti_0, tutti_1, tutti_2, tutti_3) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               DELETE FROM "public"."orders" AS "orders" USING ROWS FROM (pg_catalog.unnest(<rows 0>::pg_catalog.tid[]), pg_catalog.unnest(<rows 1>::pg_catalog.int8[])) AS tutti_rows (tutti_place, tutti_table) WHERE "orders".ctid OPERATOR(pg_catalog.=) tutti_rows.tutti_place AND "orders".tableoid::pg_catalog.int8 OPERATOR(pg_catalog.=) tutti_rows.tutti_table
               INSERT INTO "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") OVERRIDING SYSTEM VALUE SELECT u."id", u."customer_id", u."total", u."placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS u
