@@ -255,8 +255,6 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.changes IS 'What the transaction that calls it has changed of relations, as a gateway knows them.';
 
--- What the rules of placement (catalog/verify.rs) look at, of what the transaction has changed and what
--- depends on it.
 CREATE OR REPLACE FUNCTION tutti.computed_problem(known tutti.placement, key pg_attribute) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
@@ -288,6 +286,8 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.computed_problem IS 'Why a generated column cannot be in a distribution key, if so.';
 
+-- What the rules of placement (catalog/verify.rs) look at, of what the transaction has changed and what
+-- depends on it.
 CREATE OR REPLACE FUNCTION tutti.ties_of_changes() RETURNS
     TABLE (what text, c0 text, c1 text, c2 text, c3 text, c4 text, c5 text, c6 text, c7 text, c8 text,
         c9 text, c10 text, c11 text, c12 text)
