@@ -15,6 +15,8 @@ use crate::script::{Placement, Script};
 
 /// Chooses what runs: `FILE DISTRIBUTION NODES PROTOCOL`, `-` for all.
 const CHOICE: &str = "TUTTI_DIFFERENTIAL";
+/// Set: each test runs all of what it divides with others otherwise.
+const WHOLE: &str = "TUTTI_WHOLE";
 /// Differences beyond these get one line only.
 const SHOWN: usize = 40;
 
@@ -46,7 +48,12 @@ impl Choice {
     }
 }
 
-/// Which of the scripts a test runs: every `of`th one, from number `first` on.
+/// Whether each test runs all of what it divides with others otherwise.
+pub fn is_whole() -> bool {
+    std::env::var_os(WHOLE).is_some()
+}
+
+/// Which of several things a test runs, where others run the rest: every `of`th one, from number `first` on.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
     /// From 0.
@@ -58,13 +65,36 @@ pub struct Part {
 impl Part {
     /// All of them.
     pub const WHOLE: Self = Self { first: 0, of: 1 };
+    /// Every other one.
+    pub const EVEN: Self = Self { first: 0, of: 2 };
+    /// The others.
+    pub const ODD: Self = Self { first: 1, of: 2 };
+
+    /// Whether the thing of this number is in it; all are where [`is_whole`].
+    pub fn has(self, number: usize) -> bool {
+        number % self.of == self.first || is_whole()
+    }
+}
+
+/// What of the scripts a test runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// Of the scripts.
+    pub scripts: Part,
+    /// Of each script's distributions, counted from the script's number, so that it is not always the same ones.
+    pub distributions: Part,
+}
+
+impl Share {
+    /// Everything.
+    pub const WHOLE: Self = Self { scripts: Part::WHOLE, distributions: Part::WHOLE };
 }
 
 /// Runs every script of this part that the choice allows, by these protocols.
 pub fn run_all(
     stage: &Stage,
     protocols: &[Protocol],
-    part: Part,
+    share: Share,
     choice: &Choice,
 ) -> Result<Report> {
     let mut report = Report::default();
@@ -73,7 +103,7 @@ pub fn run_all(
     }
     let mut by_setup: BTreeMap<Option<String>, Vec<Script>> = BTreeMap::new();
     for (number, script) in scripts(&directory())?.into_iter().enumerate() {
-        if number % part.of != part.first {
+        if !share.scripts.has(number) {
             continue;
         }
         let file = script.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -104,8 +134,17 @@ pub fn run_all(
             // A plain server knows no distribution.
             names.truncate(1);
         }
-        for distribution in names {
-            report.add(run_under(stage, &setup, &scripts, distribution, protocols, choice)?);
+        for (place, distribution) in names.into_iter().enumerate() {
+            let of_share = |number: usize| share.distributions.has(number + place);
+            let chosen: Vec<&Script> = scripts
+                .iter()
+                .enumerate()
+                .filter(|(number, _)| {
+                    stage.nodes.is_empty() || choice.is_made() || of_share(*number)
+                })
+                .map(|(_, script)| script)
+                .collect();
+            report.add(run_under(stage, &setup, &chosen, distribution, protocols, choice)?);
         }
     }
     Ok(report)
@@ -114,7 +153,7 @@ pub fn run_all(
 fn run_under(
     stage: &Stage,
     setup: &Script,
-    scripts: &[Script],
+    scripts: &[&Script],
     distribution: &str,
     protocols: &[Protocol],
     choice: &Choice,

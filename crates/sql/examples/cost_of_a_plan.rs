@@ -102,7 +102,8 @@ fn pgbench() -> Catalog {
             has_triggers: false,
             row_security: false,
             returned_by: None,
-            global_unique: Vec::new(),
+            kept: Vec::new(),
+            referred: Vec::new(),
             computed_keys: Vec::new(),
         };
         (name.to_owned(), Arc::new(relation))

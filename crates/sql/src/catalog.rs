@@ -282,8 +282,10 @@ pub struct Relation {
     /// It stands for the rows of a table that this one of [`crate::plan::Steps::before`] has returned, which are on no
     /// node; the placement is the table's, and says where its type is. Only while a statement is planned.
     pub returned_by: Option<usize>,
-    /// Its unique indexes that hold over all nodes although they do not contain the distribution key.
-    pub global_unique: Vec<GlobalUnique>,
+    /// Its unique indexes and foreign keys that hold over all nodes by entries of their own.
+    pub kept: Vec<Kept>,
+    /// The columns that entries of foreign keys refer to, as indexes in `columns`.
+    pub referred: Vec<usize>,
     /// Those columns of its distribution key that are generated.
     pub computed_keys: Vec<ComputedKey>,
 }
@@ -301,13 +303,40 @@ pub struct ComputedKey {
     pub exact: bool,
 }
 
-/// A unique index whose entries are in a table of the gateway's own, spread by their values.
+/// What holds over all nodes by entries in a table of the gateway's own, which are spread by their values.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GlobalUnique {
-    /// What its entries are called by: the OID that the index got on node 1.
+pub struct Kept {
+    /// What its entries are called by, with the kind: the OID that the index, or the constraint, got on node 1.
     pub number: u32,
-    /// Its columns, as indexes in [`Relation::columns`].
+    /// A row has another entry when one of these changes, or the distribution key: indexes in [`Relation::columns`].
     pub columns: Vec<usize>,
+    /// What it is.
+    pub kind: KeptKind,
+}
+
+/// Of what there are entries.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum KeptKind {
+    /// A unique index that does not contain the distribution key. The entries are placed by the table's own bucket map.
+    Unique,
+    /// A foreign key that does not pair the distribution keys.
+    Reference {
+        /// The bucket map by which its entries are placed: that of the table that it refers to.
+        map: MapId,
+        /// The constraint's name.
+        name: String,
+        /// DEFERRABLE.
+        deferrable: bool,
+        /// INITIALLY DEFERRED.
+        deferred: bool,
+    },
+}
+
+impl Kept {
+    /// Whether it is a unique index.
+    pub fn is_unique(&self) -> bool {
+        self.kind == KeptKind::Unique
+    }
 }
 
 impl Relation {
@@ -365,8 +394,10 @@ pub struct Catalog {
     pub is_spread: bool,
     /// Some table is replicated asynchronously.
     pub has_async: bool,
-    /// Some table has a [`GlobalUnique`] index.
-    pub has_global_unique: bool,
+    /// Some table has something [`Kept`].
+    pub has_kept: bool,
+    /// Some of it is a foreign key.
+    pub has_references: bool,
     /// Some table has a [`ComputedKey`].
     pub has_computed_keys: bool,
     /// Bucket maps by id.

@@ -34,8 +34,8 @@ pub use place::{Access, KeyValue, NodeChoice, Pin};
 pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{
-    AddedIndex, Computed, ConcurrentIndex, CreatedTable, Ddl, DdlNodes, Draws, DroppedIndex,
-    FilledView, GlobalIndex, IndexName, Lending, Unnamed,
+    AddedForeignKeys, AddedIndex, Computed, ConcurrentIndex, CreatedTable, Ddl, DdlNodes, Draws,
+    DroppedIndex, FilledView, GlobalIndex, IndexName, Lending, Unnamed,
 };
 pub use session::{
     InstanceNamed, Placing, PreparedCommand, RequestCall, Setting, Shown, SignalTarget,
@@ -79,8 +79,10 @@ pub struct Planned {
     pub written_out: Vec<(Option<u32>, u32)>,
     /// It reads rows of asynchronously replicated tables, which may be late: no SERIALIZABLE transaction may.
     pub may_be_late: bool,
-    /// It may change values of unique indexes that hold over all nodes: what has changed is asked for when it has run.
-    pub keeps_unique: bool,
+    /// It may change what entries are kept of, or what they refer to: what has changed is asked for when it has run.
+    pub keeps_entries: bool,
+    /// It may change what foreign keys that hold over all nodes refer to: they are checked when it has run.
+    pub checks_references: bool,
 }
 
 /// Code on node 1 of which it is not known what it touches until it has run.
@@ -109,7 +111,8 @@ impl Planned {
             unseen: None,
             concerns: None,
             may_be_late: false,
-            keeps_unique: false,
+            keeps_entries: false,
+            checks_references: false,
             as_owner_of: Vec::new(),
             written_out: Vec::new(),
             unasked: false,
@@ -212,7 +215,7 @@ impl Planned {
     /// Of rows that may go to another node, whether they have gone is known when it has run.
     pub fn ties_nodes(&self) -> bool {
         // Of code that is not seen, nothing is known in time. Entries go with their rows.
-        self.unseen.is_some() || self.keeps_unique || self.plan.ties_nodes()
+        self.unseen.is_some() || self.keeps_entries || self.plan.ties_nodes()
     }
 }
 

@@ -10,9 +10,12 @@ use crate::refusal::Refusal;
 
 /// The gateway's own setting that says how transactions over several nodes are committed.
 pub const COMMIT: &str = "tutti.commit";
+/// The one that says what becomes of a foreign key that no node can check by itself, when it is added.
+pub const FOREIGN_KEYS: &str = "tutti.foreign_keys";
 /// Settings of the gateway's own that take one of a few values, the default first. To servers, any value of a
 /// name with a dot is right.
-const CHOICES: [(&str, &[&str]); 1] = [(COMMIT, &["acid", "base"])];
+const CHOICES: [(&str, &[&str]); 2] =
+    [(COMMIT, &["acid", "base"]), (FOREIGN_KEYS, &["colocated", "global"])];
 
 /// Whether a setting may have this value, as far as the gateway knows it.
 ///

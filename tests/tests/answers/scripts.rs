@@ -8,7 +8,7 @@ use tutti_tests::client::Client;
 use tutti_tests::differential::{Protocol, Setting, Stage};
 use tutti_tests::script::{Placement, Script};
 use tutti_tests::servers;
-use tutti_tests::suite::{Choice, Part, judge, run_all};
+use tutti_tests::suite::{Choice, Share, judge, run_all};
 
 /// The scripts themselves: two servers whose planners prefer different ways must agree, or a script
 /// relies on an order that PostgreSQL does not promise.
@@ -23,7 +23,7 @@ fn scripts_fix_what_they_compare() -> Result<()> {
     let (expected, subject) = (servers::endpoint(&one, 0), servers::endpoint(&other, 0));
     let stage = Stage { expected, subject, nodes: Vec::new(), others: Others::default() };
     let protocols = if choice.is_made() { &Protocol::ALL[..] } else { &[Protocol::Simple] };
-    judge(&run_all(&stage, protocols, Part::WHOLE, &choice)?, &choice);
+    judge(&run_all(&stage, protocols, Share::WHOLE, &choice)?, &choice);
     Ok(())
 }
 

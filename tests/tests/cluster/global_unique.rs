@@ -199,7 +199,7 @@ fn clients_cannot_touch_entries() -> Result<()> {
             format!("SELECT * FROM tutti.unique_{number}"),
             format!("DELETE FROM tutti.unique_{number}"),
             "DELETE FROM tutti.unique_index".to_owned(),
-            "SELECT tutti.drain_unique('')".to_owned(),
+            "SELECT tutti.drain_entries('')".to_owned(),
             format!("SELECT tutti.keep_unique({number}, '{{}}', '{{}}', false, '')"),
             "SELECT tutti.make_unique('public', 'own_code', 1, '0', '')".to_owned(),
         ] {

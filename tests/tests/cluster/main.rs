@@ -18,6 +18,7 @@ mod cost_of_a_cluster;
 mod deadlock;
 mod default_isolation;
 mod flights;
+mod global_references;
 mod global_unique;
 mod grown_code;
 mod placement_by_sql;

@@ -9,12 +9,12 @@
 
 pub mod background;
 mod definitions;
+mod entries;
 mod left;
 pub mod memory;
 mod moment;
 mod report;
 mod rows;
-mod unique;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -76,7 +76,7 @@ async fn look(
         ));
     }
     rows::check(config, &mut moment, &mut report, progress).await?;
-    unique::check(config, &mut moment, &mut report).await?;
+    entries::check(config, &mut moment, &mut report).await?;
     progress.tell(|| "definitions".to_owned());
     definitions::check(&mut moment, &mut report).await?;
     left::check(config, &mut moment, &mut report).await?;

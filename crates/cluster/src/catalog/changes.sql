@@ -84,8 +84,7 @@ BEGIN
         CASE WHEN c.relkind = 'v' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
             WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
         CASE WHEN c.relrowsecurity THEN 't' ELSE 'f' END,
-        (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
-            FROM tutti.unique_index u WHERE u.relation = c.oid), p.computed::text
+        tutti.kept_of(c.oid)::text, p.computed::text
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o JOIN pg_namespace n ON n.oid = c.relnamespace
     LEFT JOIN tutti.placement p ON p.relation = c.oid
     WHERE c.relkind IN ('r', 'p', 'v', 'm', 'S', 'f')
@@ -231,7 +230,8 @@ BEGIN
     CROSS JOIN LATERAL unnest(f.conkey, f.confkey) WITH ORDINALITY AS u (own, other, place)
     JOIN pg_attribute k ON k.attrelid = f.conrelid AND k.attnum = u.own
     JOIN pg_attribute r ON r.attrelid = f.confrelid AND r.attnum = u.other
-    WHERE f.contype = 'f'
+    -- What holds over all nodes does nothing to other rows, and is checked when these are where they belong.
+    WHERE n.nspname <> 'tutti' AND NOT EXISTS (SELECT FROM tutti.reference y WHERE y.foreign_key = f.oid)
     ORDER BY f.oid, u.place;
 
     RETURN QUERY SELECT 'row', t.oid::text, n.nspname::text, t.typname::text, t.typarray::text,
@@ -361,17 +361,20 @@ BEGIN
     RETURN QUERY SELECT 'namesake', k.conname::text, k.conrelid::regclass::text, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL
     FROM unnest(changed) AS s (oid) JOIN pg_constraint k ON k.conrelid = s.oid
-    WHERE k.conname LIKE 'tutti\_unique\_%'
-        AND NOT EXISTS (SELECT FROM tutti.unique_index u WHERE u.relation = k.conrelid
-            AND k.conname = ANY (ARRAY(SELECT concat('tutti_unique_', u.number, '_', f)::name FROM unnest('{i,u,d}'::text[]) AS f)));
+    WHERE (k.conname LIKE 'tutti\_unique\_%' OR k.conname LIKE 'tutti\_reference\_%')
+        AND NOT EXISTS (SELECT FROM tutti.kept u WHERE u.relation = k.conrelid
+            AND k.conname = ANY (ARRAY(SELECT concat('tutti_', u.kind, '_', u.number, '_', f)::name FROM unnest('{i,u,d}'::text[]) AS f)));
 
     -- Those that hold nevertheless, by entries of their own, and cannot any more.
-    RETURN QUERY SELECT 'global', x.relname::text, c.oid::regclass::text, q.problem, NULL, NULL, NULL, NULL, NULL, NULL,
+    RETURN QUERY SELECT 'global', g.called, g.relation::regclass::text, g.problem, g.kind, NULL, NULL, NULL, NULL, NULL,
         NULL, NULL, NULL, NULL
-    FROM tutti.unique_index u JOIN unnest(changed) AS s (oid) ON s.oid = u.relation JOIN pg_class c ON c.oid = u.relation
-    JOIN pg_class x ON x.oid = u.index CROSS JOIN LATERAL (SELECT tutti.unique_problem(u) AS problem) AS q
-    WHERE q.problem IS NOT NULL
-    ORDER BY u.number;
+    FROM (SELECT 'unique' AS kind, u.number, u.relation, x.relname::text, tutti.unique_problem(u)
+        FROM tutti.unique_index u JOIN unnest(changed) AS s (oid) ON s.oid = u.relation JOIN pg_class x ON x.oid = u.index
+        UNION ALL SELECT 'reference', r.number, r.relation, k.conname::text, tutti.reference_problem(r)
+        FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key
+        WHERE r.relation = ANY (changed) OR r.referred = ANY (changed)) AS g (kind, number, relation, called, problem)
+    WHERE g.problem IS NOT NULL
+    ORDER BY g.number;
 
     -- Foreign keys that concern a registered table: whether the keys of both sides are paired, and
     -- whether an action would change the referencing table's distribution key in place.
@@ -398,6 +401,7 @@ BEGIN
     LEFT JOIN tutti.placement p ON p.relation = f.conrelid
     LEFT JOIN tutti.placement rp ON rp.relation = f.confrelid
     WHERE n.nspname <> 'tutti' AND (p.relation IS NOT NULL OR rp.relation IS NOT NULL)
+        AND NOT EXISTS (SELECT FROM tutti.reference k WHERE k.foreign_key = f.oid)
     ORDER BY f.conrelid, f.conname;
 
     RETURN QUERY SELECT 'child', h.inhrelid::text, h.inhparent::text, n.nspname::text, c.relname::text,

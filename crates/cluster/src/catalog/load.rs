@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use tutti_link::connection::{NodeConnection, NodeError, Rows};
 use tutti_sql::catalog::{
-    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, GlobalUnique, Identity, KeyPart, MapId,
-    Maps, NodeId, Placement, Relation, RelationKind, Stage,
+    BucketMap, CLUSTER_VIEWS, Catalog, Column, Function, Identity, KeyPart, MapId, Maps, NodeId,
+    Placement, Relation, RelationKind, Stage,
 };
 use tutti_sql::closure::Code;
 use tutti_sql::hash::{BUCKET_COUNT, KeyType};
@@ -21,6 +21,7 @@ use tutti_wire::sqlstate;
 
 use super::code;
 use super::computed_keys;
+use super::entries;
 use super::functions::{BuiltIns, fold, function_at, load_built_ins};
 use super::maps::read_bucketing;
 use super::rows::Answer;
@@ -149,8 +150,8 @@ fn relations(part: Extent) -> String {
     CASE WHEN c.relkind = 'v' AND n.nspname <> 'tutti' THEN (SELECT concat(r.oid, ' ', r.xmin) FROM pg_rewrite r
         WHERE r.ev_class = c.oid AND r.ev_type = '1') END,
     c.relrowsecurity,
-    (SELECT string_agg(concat(u.number, ':', array_to_string(u.attnums, ',')), ' ' ORDER BY u.number)
-     FROM tutti.unique_index u WHERE u.relation = c.oid),
+    CASE WHEN c.oid IN (SELECT k.relation FROM tutti.kept k UNION ALL SELECT r.referred FROM tutti.reference r)
+        THEN tutti.kept_of(c.oid) END,
     p.computed
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN tutti.placement p ON p.relation = c.oid
@@ -528,7 +529,8 @@ impl Answers {
             catalog.is_spread |=
                 relation.placement != Placement::Home && !relation.is_cluster_view();
             catalog.has_async |= matches!(relation.placement, Placement::Async { .. });
-            catalog.has_global_unique |= !relation.global_unique.is_empty();
+            catalog.has_kept |= !relation.kept.is_empty();
+            catalog.has_references |= !relation.referred.is_empty();
             catalog.has_computed_keys |= !relation.computed_keys.is_empty();
             let schema = catalog.relations.entry(relation.schema.clone()).or_default();
             schema.insert(relation.name.clone(), relation);
@@ -648,11 +650,10 @@ pub(super) fn read_relations(
             let position = columns.iter().position(|(found, _)| *found == attnum);
             primary_key.push(position.ok_or_else(|| answer.unreadable())?);
         }
-        let mut global_unique = Vec::new();
-        for index in answer.optional(row, 11).into_iter().flat_map(|all| all.split(' ')) {
-            let read = read_global_unique(index, &columns);
-            global_unique.push(read.ok_or_else(|| answer.unreadable())?);
-        }
+        let entries = match answer.optional(row, 11) {
+            Some(stored) => entries::read(stored, &columns).ok_or_else(|| answer.unreadable())?,
+            None => entries::OfRelation::default(),
+        };
         let computed_keys = match answer.optional(row, 12) {
             Some(stored) => {
                 let read = computed_keys::read(stored, &placement, &columns);
@@ -673,23 +674,13 @@ pub(super) fn read_relations(
                 has_triggers: false,
                 row_security: answer.boolean(row, 10)?,
                 returned_by: None,
-                global_unique,
+                kept: entries.kept,
+                referred: entries.referred,
                 computed_keys,
             },
         );
     }
     Ok(relations)
-}
-
-/// Of `number:attnum,attnum`; `None` if it is not such a text.
-fn read_global_unique(text: &str, columns: &[(i16, Column)]) -> Option<GlobalUnique> {
-    let (number, attnums) = text.split_once(':')?;
-    let column = |attnum: &str| {
-        let attnum: i16 = attnum.parse().ok()?;
-        columns.iter().position(|(found, _)| *found == attnum)
-    };
-    let columns = attnums.split(',').map(column).collect::<Option<_>>()?;
-    Some(GlobalUnique { number: number.parse().ok()?, columns })
 }
 
 fn read_placement(

@@ -10,6 +10,7 @@ pub mod check;
 mod code;
 pub mod colocation;
 mod computed_keys;
+pub mod entries;
 mod folding;
 mod functions;
 pub mod keys;
@@ -29,7 +30,6 @@ pub mod seals;
 pub mod sequences;
 pub mod share;
 mod text_array;
-pub mod unique;
 mod upgrade;
 pub mod verify;
 

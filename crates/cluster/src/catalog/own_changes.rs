@@ -145,8 +145,8 @@ impl OwnChanges {
         let mut relations = catalog.relations.values().flat_map(HashMap::values);
         catalog.has_async =
             relations.clone().any(|relation| matches!(relation.placement, Placement::Async { .. }));
-        catalog.has_global_unique =
-            relations.clone().any(|relation| !relation.global_unique.is_empty());
+        catalog.has_kept = relations.clone().any(|relation| !relation.kept.is_empty());
+        catalog.has_references = relations.clone().any(|relation| !relation.referred.is_empty());
         catalog.has_computed_keys =
             relations.clone().any(|relation| !relation.computed_keys.is_empty());
         catalog.is_spread = relations

@@ -11,7 +11,7 @@
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 37;
+pub const SCHEMA_VERSION: u32 = 38;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -36,9 +36,11 @@ pub const SCHEMA_VERSION: u32 = 37;
 ///   needs may have other owners than the table (see [`share`](super::share));
 /// - `lend` and `take_back` require a seal, and `lend` the right to read the tables: they run as the owner, for a
 ///   table gets a child for as long as a materialized view is filled; rows are stored in it as the table's owner;
-/// - `make_unique`, `drain_unique` (by `begin_drain`) and `keep_unique` require a seal, and `make_unique` also the
-///   rights of the table's owner: they keep what no client may write, the entries of unique indexes that hold over all
-///   nodes; `forget_unique` drops those of indexes that are gone; `unique_entries` reads a table as the caller;
+/// - `make_unique`, `make_reference`, `drain_entries` (by `begin_drain`), `keep_unique`, `keep_reference` and
+///   `check_references` require a seal, and the first two also the rights of the table's owner: they keep what no client
+///   may write, the entries of unique indexes and foreign keys that hold over all nodes; `forget_entries` drops those of
+///   what is gone; `entries_of_rows` reads a table as the caller; `kept_of`, `has_notes`, `place_of_reference` and
+///   `wanted_references` read what all may;
 /// - `serve` requires a seal, for it says which backends belong to which gateway;
 /// - `give_warrant` requires a seal: the next change of this node's schema is a gateway's (`guard.sql`);
 ///   `use_warrant`, `use_lone_warrant` and `end_warrants` revoke that;
@@ -64,7 +66,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 37) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 38) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -407,7 +409,9 @@ COMMENT ON FUNCTION tutti.keep_rights IS 'Lets GRANT and REVOKE of these tables,
     include_str!("unseen.sql"),
     include_str!("lending.sql"),
     include_str!("moment.sql"),
+    include_str!("entries.sql"),
     include_str!("unique.sql"),
+    include_str!("references.sql"),
     include_str!("changes.sql"),
     include_str!("cluster_views.sql"),
     include_str!("requests.sql"),
@@ -436,14 +440,14 @@ BEGIN
     END LOOP;
     FOR given IN SELECT c.oid::regclass::text AS name FROM pg_class c
         WHERE c.relnamespace = 'tutti'::regnamespace
-            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'declaration', 'change', 'unique_index')
+            AND c.relname IN ('cluster', 'node', 'map', 'bucket', 'placement', 'declaration', 'change', 'unique_index', 'reference')
             AND NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)
     LOOP
         EXECUTE format('CREATE POLICY readable ON %s FOR SELECT USING (true)', given.name);
     END LOOP;
 END $tutti$;
 GRANT SELECT ON tutti.cluster, tutti.node, tutti.map, tutti.bucket, tutti.placement,
-    tutti.declaration, tutti.change, tutti.unique_index, tutti.placements, tutti.this_node, tutti.stat_activity, tutti.locks,
+    tutti.declaration, tutti.change, tutti.unique_index, tutti.reference, tutti.kept, tutti.placements, tutti.this_node, tutti.stat_activity, tutti.locks,
     tutti.stat_user_tables, tutti.stat_user_indexes, tutti.stats, tutti.table_sizes, tutti.stat_statements,
     tutti.relation_sizes, tutti.database_sizes TO PUBLIC;
 GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_change,
@@ -458,13 +462,14 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.store_rows_as_owner, tutti.refuse_comparison, tutti.refuse_rewritten, tutti.as_owner, tutti.run_work,
     tutti.run_step, tutti.run_with_rows, tutti.changed_beside,
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
-    tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_unique, tutti.keep_unique,
-    tutti.unique_entries, tutti.forget_unique, tutti.unique_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
+    tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_entries, tutti.keep_unique,
+    tutti.entries_of_rows, tutti.forget_entries, tutti.unique_problem, tutti.kept_of, tutti.has_notes, tutti.wanted_references,
+    tutti.place_of_reference, tutti.make_reference, tutti.keep_reference, tutti.check_references, tutti.reference_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
     tutti.unfinished, tutti.of_moment, tutti.statements, tutti.pg_relation_size, tutti.pg_table_size,
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
     tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 37;
+UPDATE tutti.secret SET shape = 38;
 "
 );
 
@@ -489,7 +494,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (37, "eb32ee8b5ca4d42f".to_owned()),
+            (38, "5b26cb446e52f9d8".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

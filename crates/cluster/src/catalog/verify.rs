@@ -50,7 +50,7 @@ pub async fn verify(home: &mut NodeConnection) -> Result<(), GatewayError> {
     let tables = read_tables(&answer("placements", tables))?;
     check_unique(&tables, &answer("unique indexes", unique))?;
     check_namesakes(&answer("names of constraints", namesakes))?;
-    check_global_unique(&answer("unique indexes over all nodes", global))?;
+    check_kept(&answer("what entries are kept of", global))?;
     check_foreign_keys(&tables, &answer("foreign keys", foreign_keys))?;
     check_children(&tables, &answer("partitions", children))?;
     check_numbers(&answer("columns", numbers))?;
@@ -216,25 +216,34 @@ fn check_namesakes(answer: &Answer<'_>) -> Result<(), GatewayError> {
     let (name, table) = (answer.text(0, 0)?, answer.text(0, 1)?);
     let message = format!("constraint \"{name}\" of {table} has a name that is reserved");
     Err(Refusal::postgres("42939", message)
-        .with_detail("Constraints of such names keep indexes that are unique over all nodes.")
+        .with_detail(
+            "Constraints of such names keep unique indexes and foreign keys over all nodes.",
+        )
         .with_hint("Call it otherwise.")
         .into())
 }
 
 /// Those that are kept by entries of their own, and what would keep them no more.
-fn check_global_unique(answer: &Answer<'_>) -> Result<(), GatewayError> {
+fn check_kept(answer: &Answer<'_>) -> Result<(), GatewayError> {
     if answer.is_empty() {
         return Ok(());
     }
-    let (index, table) = (answer.text(0, 0)?, answer.text(0, 1)?);
-    Err(Refusal::unsupported(
-        format!("index \"{index}\" of {table} would not be unique over all nodes any more"),
-        answer.text(0, 2)?,
-        format!(
-            "DROP INDEX {index} first, and make it again WITH (tutti.global_unique), in one transaction."
+    let (name, table, problem) = (answer.text(0, 0)?, answer.text(0, 1)?, answer.text(0, 2)?);
+    let (message, hint) = match answer.text(0, 3)? {
+        "reference" => (
+            format!("foreign key \"{name}\" of {table} would not hold over all nodes any more"),
+            format!(
+                "ALTER TABLE {table} DROP CONSTRAINT {name} first, and add it again, in one transaction."
+            ),
         ),
-    )
-    .into())
+        _ => (
+            format!("index \"{name}\" of {table} would not be unique over all nodes any more"),
+            format!(
+                "DROP INDEX {name} first, and make it again WITH (tutti.global_unique), in one transaction."
+            ),
+        ),
+    };
+    Err(Refusal::unsupported(message, problem, hint).into())
 }
 
 fn check_foreign_keys(tables: &Tables, answer: &Answer<'_>) -> Result<(), GatewayError> {

@@ -344,7 +344,7 @@ impl Executor<'_> {
 
     /// Whether an index that is there holds over all nodes by entries of its own.
     async fn is_global_unique(&mut self, name: &str) -> Result<bool, Failure> {
-        if !self.tx.catalog.has_global_unique {
+        if !self.tx.catalog.has_kept {
             return Ok(false);
         }
         let sql = format!(

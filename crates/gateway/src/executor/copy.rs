@@ -148,7 +148,7 @@ impl Executor<'_> {
         let tag = copy.total.tag();
         let tag = if tag.is_empty() { "COPY 0".to_owned() } else { tag };
         // Entries of unique indexes that are still to be kept may refuse the rows.
-        if call.is_extended() && self.tx.transaction.changing_unique == 0 {
+        if call.is_extended() && self.tx.transaction.changing_entries == 0 {
             tutti_wire::backend::put_command_complete(self.client.out(), &tag);
             return Ok(Done::Told);
         }

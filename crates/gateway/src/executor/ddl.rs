@@ -66,9 +66,12 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if ddl.global_unique.is_some() {
+        let unvalidated = ddl.foreign_keys.as_ref().and_then(|keys| keys.unvalidated.as_deref());
+        let unvalidated = unvalidated.filter(|_| self.tx.settings.global_foreign_keys);
+        if ddl.global_unique.is_some() || unvalidated.is_some() {
             self.need_all_rows()?;
         }
+        let text = unvalidated.unwrap_or(text);
         let done = self.change_schema(ddl, text, call).await?;
         if let Some(rows) = &ddl.rows {
             self.copy_tables_of(rows).await?;
@@ -445,16 +448,19 @@ impl Executor<'_> {
         if let Some(index) = &ddl.global_unique {
             self.make_global_unique(index, others).await?;
         }
+        if self.adds_global_references(ddl) {
+            self.make_global_references().await?;
+        }
         let forget = match (ddl.may_drop, ddl.of_relations) {
             (false, _) => "",
             (true, true) => "SELECT tutti.forget_changed();",
             (true, false) => "SELECT tutti.forget_dropped();",
         };
-        let forget_unique = match self.tx.catalog.has_global_unique {
-            true => "SELECT tutti.forget_unique();",
+        let forget_entries = match self.tx.catalog.has_kept {
+            true => "SELECT tutti.forget_entries();",
             false => "",
         };
-        let note = format!("{forget} {forget_unique} SELECT tutti.note_change(); {END_WARRANT}");
+        let note = format!("{forget} {forget_entries} SELECT tutti.note_change(); {END_WARRANT}");
         if ddl.of_relations {
             self.on_each_of(&[&[NodeId::HOME], others].concat(), &note).await?;
         } else {
@@ -475,6 +481,11 @@ impl Executor<'_> {
             true => self.tx.refresh_scope().await,
             false => Ok(()),
         }
+    }
+
+    /// Whether foreign keys that a statement adds may have to hold over all nodes by entries.
+    fn adds_global_references(&self, ddl: &Ddl) -> bool {
+        ddl.foreign_keys.is_some() && self.tx.settings.global_foreign_keys
     }
 
     /// Registers a new table on all nodes that have it; where it was made on node 1 only, it is
@@ -499,7 +510,9 @@ impl Executor<'_> {
             self.spreads_first().await?;
             let home = self.tx.link(NodeId::HOME).await?.connection();
             catalog::register(home, &registration, &registry.cluster.seals).await?;
-            self.verify_schema().await?;
+            if !self.adds_global_references(ddl) {
+                self.verify_schema().await?;
+            }
             let relation = self.oid_of(&registration).await?;
             self.share_tables(&[relation]).await?;
         }

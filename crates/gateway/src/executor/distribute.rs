@@ -267,11 +267,18 @@ impl Executor<'_> {
             let message = format!("table \"{}\" was changed meanwhile", relation.name);
             return Err(Failure::error(sqlstate::SERIALIZATION_FAILURE, message));
         }
-        if !relation.global_unique.is_empty() {
+        if relation.kept.iter().any(tutti_sql::catalog::Kept::is_unique) {
             return Err(Failure::unsupported(
                 format!("cannot redistribute \"{}\"", relation.name),
                 "It has an index that is unique over all nodes, whose entries know its rows by their distribution key.",
                 "DROP INDEX first, and make it again WITH (tutti.global_unique) when the table is distributed BY HASH.",
+            ));
+        }
+        if !relation.kept.is_empty() || !relation.referred.is_empty() {
+            return Err(Failure::unsupported(
+                format!("cannot redistribute \"{}\"", relation.name),
+                "It has, or is referred to by, a foreign key that holds over all nodes by entries, which are where the rows are that are referred to.",
+                "ALTER TABLE … DROP CONSTRAINT first, and add it again with tutti.foreign_keys = 'global'.",
             ));
         }
         let (catalog, registry) = (self.tx.catalog.clone(), self.tx.registry.clone());

@@ -18,7 +18,7 @@ use tutti_sql::plan::{
     Access, Brought, Collect, CollectFrom, DataPlan, Explain, ExplainFormat, Gather, Partial, Plan,
     Planned, PreparedCommand, RequestCall, RunOn, SessionPlan, Setting, Template, TuttiCall,
 };
-use tutti_sql::planner::{explain_lines, unique_line};
+use tutti_sql::planner::{entries_line, explain_lines};
 use tutti_wire::backend::{ColumnDescription, put_data_row, put_row_description};
 use tutti_wire::frame::{frame_len, take_frame};
 
@@ -118,7 +118,7 @@ impl Executor<'_> {
     ) -> Result<Done, Failure> {
         let mut lines = self.ask_explain(node, access, text, call).await?;
         lines.push(format!("Tutti: runs on node {node}: {}", of.why));
-        lines.extend(unique_line(of).map(|line| format!("  {line}")));
+        lines.extend(entries_line(of).map(|line| format!("  {line}")));
         Ok(self.put_plan(lines, ExplainFormat::Text, call))
     }
 

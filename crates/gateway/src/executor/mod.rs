@@ -19,13 +19,13 @@ mod ddl;
 pub(crate) mod describe;
 pub(crate) mod distribute;
 mod draw;
+mod entries;
 mod estimate;
 mod exchanges;
 mod explain;
 mod fan_out;
 mod filled;
 mod gather;
-mod global_unique;
 mod insert;
 pub(crate) mod lag;
 mod lending;
@@ -85,8 +85,8 @@ pub(crate) struct Begun<'t> {
     has_own_snapshot: bool,
     /// What it runs on node 1 is accounted for.
     unseen: Option<Unseen>,
-    /// What it changes of unique indexes that hold over all nodes is brought to their entries.
-    keeps_unique: bool,
+    /// What it changes of what entries are kept of is brought to these.
+    keeps_entries: bool,
 }
 
 impl Executor<'_> {
@@ -171,8 +171,8 @@ impl Executor<'_> {
                 self.tx.transaction.at_one_moment = planned.relations().cloned();
             }
         }
-        let keeps_unique = planned.keeps_unique;
-        if keeps_unique {
+        let keeps_entries = planned.keeps_entries;
+        if keeps_entries {
             // What it has changed is brought to other nodes before it counts.
             self.need_transaction();
         }
@@ -183,8 +183,8 @@ impl Executor<'_> {
             self.tx.refuse_moved_for_code()?;
             self.begin_accounting(unseen, &planned.plan, &sent, call);
         }
-        self.tx.transaction.changing_unique += usize::from(keeps_unique);
-        Ok(Begun { sent, has_own_snapshot, unseen, keeps_unique })
+        self.tx.transaction.changing_entries += usize::from(keeps_entries);
+        Ok(Begun { sent, has_own_snapshot, unseen, keeps_entries })
     }
 
     /// A plan that brings rows of several snapshots together would show transactions of others in part.
@@ -210,7 +210,7 @@ impl Executor<'_> {
         text: &str,
         ran: Result<Done, Failure>,
     ) -> Result<Done, Failure> {
-        let Begun { sent, has_own_snapshot, unseen, keeps_unique } = begun;
+        let Begun { sent, has_own_snapshot, unseen, keeps_entries } = begun;
         let done = match unseen {
             Some(unseen) => self.end_accounting(&unseen, planned, ran).await,
             None => ran,
@@ -220,13 +220,13 @@ impl Executor<'_> {
             Cow::Owned(sent) => failure.map_position(|at| position_in(text, sent, planned, at)),
         });
         self.tx.takes_snapshot = true;
-        if keeps_unique {
-            let changing = self.tx.transaction.changing_unique.saturating_sub(1);
-            self.tx.transaction.changing_unique = changing;
+        if keeps_entries {
+            let changing = self.tx.transaction.changing_entries.saturating_sub(1);
+            self.tx.transaction.changing_entries = changing;
             // A statement within another has been part of it.
             if changing == 0
                 && done.is_ok()
-                && let Err(failure) = self.keep_unique().await
+                && let Err(failure) = self.keep_entries(planned.checks_references).await
             {
                 done = Err(failure);
             }
@@ -381,7 +381,7 @@ impl Executor<'_> {
     fn tells_at_once(&self, call: &Call) -> bool {
         (self.tx.transaction.mode != Mode::Implicit || call.is_extended())
             && self.tx.accounting.is_none()
-            && self.tx.transaction.changing_unique == 0
+            && self.tx.transaction.changing_entries == 0
             && !self.tx.is_part
     }
 

@@ -230,8 +230,10 @@ impl Executor<'_> {
         });
         let may_update = may_update.collect::<Vec<_>>().join(" AND ");
         let sql = format!(
-            "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint \
-                            WHERE contype OPERATOR(pg_catalog.=) 'f' AND confrelid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid), \
+            "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint k \
+                            WHERE k.contype OPERATOR(pg_catalog.=) 'f' AND k.confrelid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid \
+                            AND k.connamespace OPERATOR(pg_catalog.<>) 'tutti'::pg_catalog.regnamespace::pg_catalog.oid \
+                            AND NOT EXISTS (SELECT FROM tutti.reference r WHERE r.foreign_key OPERATOR(pg_catalog.=) k.oid)), \
              {may_update}, \
              pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
                 AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \

@@ -300,6 +300,7 @@ impl Executor<'_> {
                 computed: None,
                 fills: None,
                 global_unique: None,
+                foreign_keys: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }

@@ -175,6 +175,7 @@ impl Session {
             Box::pin(self.executor().run_deferred()).await?;
             self.pass_notices(NodeId::HOME);
         }
+        Box::pin(self.executor().check_deferred_references(None)).await?;
         self.tx.may_commit_alone().await?;
         if self.tx.transaction.changed_alone {
             // Kept by what is prepared: who spreads the first table must know of it.
@@ -337,6 +338,7 @@ impl Session {
             Box::pin(self.executor().reload_own_catalog()).await?;
         }
         self.tx.refuse_own_late_calls().await?;
+        Box::pin(self.executor().check_deferred_references(None)).await?;
         let writers: Vec<_> = self.tx.voters().into_iter().collect();
         let late = self.run_code_early(&writers).await?;
         self.tx.hold_cursors().await?;

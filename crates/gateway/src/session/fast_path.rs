@@ -348,7 +348,7 @@ impl Session {
             || !execution.has_formats_for_values()
             || planned.residue != Residue::default()
             || planned.unseen.is_some()
-            || planned.keeps_unique
+            || planned.keeps_entries
             || !planned.session_names.is_empty()
         {
             return None;

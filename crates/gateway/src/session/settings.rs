@@ -6,7 +6,7 @@
 use tutti_link::connection::is_refused_setting;
 use tutti_sql::catalog::{NodeId, quote_identifier};
 use tutti_sql::plan::{Access, Setting};
-use tutti_sql::settings::{COMMIT, check_value};
+use tutti_sql::settings::{COMMIT, FOREIGN_KEYS, check_value};
 use tutti_wire::error_fields::ErrorFields;
 
 use crate::client::failure::Failure;
@@ -69,12 +69,18 @@ impl Session {
         }
         match setting {
             Setting::Show { name } if is_own_setting(name) => {
-                if name == COMMIT && (self.tx.must_refresh_scope() || self.tx.scope_state.is_due) {
+                if [COMMIT, FOREIGN_KEYS].contains(&name.as_str())
+                    && (self.tx.must_refresh_scope() || self.tx.scope_state.is_due)
+                {
                     self.tx.refresh_scope().await?;
                 }
                 let text = match name.as_str() {
                     PINNED => self.tx.bindings_text(),
                     COMMIT => self.tx.settings.commit.name().to_owned(),
+                    FOREIGN_KEYS => match self.tx.settings.global_foreign_keys {
+                        true => "global".to_owned(),
+                        false => "colocated".to_owned(),
+                    },
                     _ => self.tx.registry.pool.census(),
                 };
                 self.executor().show(name, &text, call);
@@ -120,7 +126,9 @@ impl Session {
                         Box::pin(self.executor().reload_own_catalog()).await?;
                     }
                     self.tx.refuse_own_late_calls().await?;
+                    Box::pin(self.executor().check_deferred_references(Some(names))).await?;
                 }
+                self.tx.transaction.set_constraints.push((names.clone(), *deferred));
                 self.hold_local_settings("SET CONSTRAINTS", call);
                 let done = self.run_on_speaker(text, call).await?;
                 let sql = set_constraints_elsewhere(names, *deferred, text);

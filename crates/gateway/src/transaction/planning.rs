@@ -443,7 +443,7 @@ impl TransactionContext {
         planned: Arc<Planned>,
     ) -> Result<Arc<Planned>, Refusal> {
         let is_gathered = matches!(planned.plan, Plan::Data(DataPlan::Gather(_)));
-        if !is_gathered || planned.unseen.is_some() || planned.keeps_unique {
+        if !is_gathered || planned.unseen.is_some() || planned.keeps_entries {
             return Ok(planned);
         }
         let context = Context {

@@ -112,7 +112,8 @@ impl TransactionContext {
                           pg_catalog.current_setting('default_transaction_read_only'), \
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval), \
                           pg_catalog.date_part('epoch', pg_catalog.current_setting('idle_session_timeout')::pg_catalog.interval), \
-                          pg_catalog.current_setting('tutti.commit', true); \
+                          pg_catalog.current_setting('tutti.commit', true), \
+                          pg_catalog.current_setting('tutti.foreign_keys', true); \
                    SELECT * FROM tutti.temporary_code(); \
                    SELECT * FROM tutti.temporary_types()";
         const OF_ANOTHER: &str = "; SELECT pg_catalog.current_setting('search_path'), session_user, current_user; \
@@ -147,6 +148,8 @@ impl TransactionContext {
             };
             self.settings.commit =
                 defaults.text(0, 4).map_or_else(CommitMode::default, CommitMode::named);
+            self.settings.global_foreign_keys =
+                defaults.text(0, 5).is_some_and(|value| value.eq_ignore_ascii_case("global"));
             let timeout = |column| {
                 let s = defaults.text(0, column)?.parse().ok().filter(|s| 0.0 < *s)?;
                 Duration::try_from_secs_f64(s).ok()

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tutti_link::pool::SessionState;
 use tutti_sql::catalog::{quote_identifier, quote_literal};
-use tutti_sql::settings::COMMIT;
+use tutti_sql::settings::{COMMIT, FOREIGN_KEYS};
 use tutti_wire::frame::{WireError, frame_len};
 
 use crate::client::failure::Failure;
@@ -31,8 +31,9 @@ pub(crate) const IDLE_SETTINGS: [&str; 2] =
     ["idle_in_transaction_session_timeout", "idle_session_timeout"];
 /// Settings after which names may mean something else, transactions have other modes, or idle
 /// clients be disconnected.
-pub(crate) const SCOPE_SETTINGS: [&str; 8] = [
+pub(crate) const SCOPE_SETTINGS: [&str; 9] = [
     COMMIT,
+    FOREIGN_KEYS,
     IDLE_SETTINGS[0],
     IDLE_SETTINGS[1],
     "search_path",
@@ -96,6 +97,8 @@ pub struct Settings {
     pub characteristics: Characteristics,
     /// How transactions over several nodes are committed, as node 1 says.
     pub commit: CommitMode,
+    /// Foreign keys that no node can check by itself are added nevertheless, and hold by entries; as node 1 says.
+    pub global_foreign_keys: bool,
     /// How long the client may be idle, as node 1 says.
     pub idle: IdleTimeouts,
 }
@@ -298,7 +301,7 @@ pub(crate) fn is_scope_setting(name: &str) -> bool {
 
 /// Whether it is the gateway that answers SHOW of this name.
 pub(crate) fn is_own_setting(name: &str) -> bool {
-    [PINNED, POOL, COMMIT].contains(&name)
+    [PINNED, POOL, COMMIT, FOREIGN_KEYS].contains(&name)
 }
 
 /// SET CONSTRAINTS where the constraints of node 1's tables do not exist. Node 1 has accepted all

@@ -13,7 +13,7 @@ use tutti_cluster::authority::snapshots::ClusterSnapshot;
 use tutti_cluster::catalog::publisher::OwnChanges;
 use tutti_cluster::requests::Record;
 use tutti_link::translation::OidMaps;
-use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::catalog::{Catalog, NodeId, quote_identifier};
 use tutti_sql::plan::{Access, TransactionModes, Unseen};
 use tutti_wire::backend::TransactionStatus;
 use tutti_wire::error_fields::ErrorFields;
@@ -275,9 +275,14 @@ pub struct Transaction {
     pub unseen_ran: Option<Box<Unseen>>,
     /// Such code may be left for the end of the transaction: deferred triggers.
     pub defers_unseen: bool,
-    /// How many statements are running, one within another, that may change values of unique indexes that hold over all
-    /// nodes: their entries are kept when the outermost has run.
-    pub changing_unique: usize,
+    /// How many statements are running, one within another, that may change what entries are kept of: these are kept when
+    /// the outermost has run.
+    pub changing_entries: usize,
+    /// Foreign keys that hold over all nodes may be unchecked, for they are deferred.
+    pub defers_references: bool,
+    /// What SET CONSTRAINTS has said in it, in order: names (none: all), and whether these are deferred. (Of a savepoint
+    /// that was gone back to, too: when an error is told, not whether, depends on it.)
+    pub set_constraints: Vec<(Vec<String>, bool)>,
     /// What its statements call may run when it ends, and what that meant.
     pub(crate) late_calls: Option<LateCalls>,
     /// It has changed what new sessions begin with.
@@ -549,6 +554,14 @@ impl Transaction {
         steps.join("; ")
     }
 
+    /// Whether a deferrable constraint of this name, which begins so, is deferred now.
+    pub fn is_deferred(&self, name: &str, initially: bool) -> bool {
+        let said = self.set_constraints.iter().rev().find(|(names, _)| {
+            names.is_empty() || names.iter().any(|named| is_last_part(named, name))
+        });
+        said.map_or(initially, |(_, deferred)| *deferred)
+    }
+
     /// What the transaction has set, and its savepoints; may be empty.
     pub fn steps_sql(&self) -> String {
         self.steps.iter().map(Step::to_sql).collect::<Vec<_>>().join("; ")
@@ -693,6 +706,15 @@ impl Transaction {
             }
         })
     }
+}
+
+/// Whether a SQL name, perhaps with a schema, ends with this name.
+pub(crate) fn is_last_part(named: &str, name: &str) -> bool {
+    let quoted = quote_identifier(name);
+    named == quoted
+        || named == name
+        || named.ends_with(&format!(".{quoted}"))
+        || named.ends_with(&format!(".{name}"))
 }
 
 #[cfg(test)]

@@ -31,7 +31,8 @@ fn table(oid: u32, name: &str, columns: &[&str]) -> Relation {
         has_triggers: false,
         row_security: false,
         returned_by: None,
-        global_unique: Vec::new(),
+        kept: Vec::new(),
+        referred: Vec::new(),
         computed_keys: Vec::new(),
     }
 }

@@ -35,6 +35,16 @@ pub struct Ddl {
     pub fills: Option<Box<FilledView>>,
     /// The unique index that it makes is to hold over all nodes by entries of its own.
     pub global_unique: Option<Box<GlobalIndex>>,
+    /// It adds foreign keys, which hold over all nodes by entries of their own if the session wants that.
+    pub foreign_keys: Option<Box<AddedForeignKeys>>,
+}
+
+/// Foreign keys that a statement adds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AddedForeignKeys {
+    /// The statement, if it is another, as nodes run it where such keys hold over all nodes: NOT VALID, for the rows that
+    /// there are refer to rows of other nodes.
+    pub unvalidated: Option<String>,
 }
 
 /// Such an index, as it is called.

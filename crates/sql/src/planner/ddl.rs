@@ -11,6 +11,7 @@ mod alter_table;
 mod concurrently;
 mod create_table;
 mod extent;
+mod foreign_keys;
 mod materialized_view;
 mod nodes;
 mod refused;
@@ -27,7 +28,7 @@ pub use materialized_view::lending_of;
 pub(super) use refused::refuse_cast;
 
 use super::context::Context;
-use super::{global_unique, row_types};
+use super::{entries, row_types};
 use crate::plan::{Ddl, Plan, Planned, SchemaPlan};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
@@ -56,9 +57,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         row_types::refuse_mistakable(statement, context)?;
     }
     let global_unique = match tree {
-        NodeEnum::IndexStmt(index) if statement.global_unique => {
-            global_unique::wanted(index, context)?
-        }
+        NodeEnum::IndexStmt(index) if statement.global_unique => entries::wanted(index, context)?,
         _ => None,
     };
     match tree {
@@ -80,7 +79,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
         let plan = Plan::Schema(SchemaPlan::TemporaryDdl { gather: None, changes_code });
         return Ok(Planned::new(plan, "temporary objects are on node 1"));
     }
-    let planned = match tree {
+    let mut planned = match tree {
         NodeEnum::CreateStmt(create) => create_table::plan(create, statement, context),
         NodeEnum::CreateTableAsStmt(create) => create_table::plan_as(create, statement, context),
         NodeEnum::AlterTableStmt(alter) => alter_table::plan(alter, context),
@@ -94,6 +93,9 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             ..Ddl::default()
         })),
     }?;
+    if let Plan::Schema(SchemaPlan::Ddl(ddl)) = &mut planned.plan {
+        ddl.foreign_keys = foreign_keys::added(tree, context);
+    }
     nodes::with_nodes(planned, statement, context)
 }
 

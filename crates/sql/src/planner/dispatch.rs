@@ -17,7 +17,7 @@ use super::modifying_with::modifying_refusal;
 use super::syntax::has_into;
 use super::unseen::gathers_to_write;
 use super::{
-    carried, cluster_sizes, computed_first, copy, ddl, described_table, dml, global_unique, insert,
+    carried, cluster_sizes, computed_first, copy, ddl, described_table, dml, entries, insert,
     modifying_steps, own_schema, query, residue, row_security, session_names, solo, unseen,
     utility,
 };
@@ -68,7 +68,7 @@ fn plan_with_reach(
     statement: &Statement,
     context: &Context<'_>,
 ) -> Result<(Planned, Reach), Refusal> {
-    global_unique::refuse_conflicts(&statement.tree, context)?;
+    entries::refuse_conflicts(&statement.tree, context)?;
     let reach = unseen::of_statement(statement, context);
     let opaque = reach.opaque.as_ref().filter(|_| !context.catalog.is_solo());
     let views = Known::default();
@@ -89,7 +89,7 @@ fn plan_with_reach(
     note_moments(&mut planned, context);
     planned.session_names = session_names::session_names(statement);
     row_security::note_views(&mut planned, &statement.tree, context);
-    global_unique::note(&mut planned, &statement.tree, context);
+    entries::note(&mut planned, &statement.tree, context);
     if context.catalog.is_solo() {
         planned.unasked = reach.commits.is_some();
         // What a view calls, say, may write.

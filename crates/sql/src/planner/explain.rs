@@ -15,7 +15,7 @@ const BY_THE_SESSION: &str = "Tutti: answered by the gateway's session";
 pub fn explain_lines(planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
     describe(&planned.plan, &mut lines);
-    lines.extend(unique_line(planned).map(|line| format!("  {line}")));
+    lines.extend(entries_line(planned).map(|line| format!("  {line}")));
     lines.push(format!("  Why: {}", planned.why));
     if let Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) = &planned.plan {
         lines.push("  If the values land on several nodes:".to_owned());
@@ -24,11 +24,11 @@ pub fn explain_lines(planned: &Planned) -> Vec<String> {
     lines
 }
 
-/// What a statement costs beyond its own work for unique indexes that hold over all nodes.
-pub fn unique_line(planned: &Planned) -> Option<&'static str> {
-    planned.keeps_unique.then_some(
+/// What a statement costs beyond its own work for unique indexes and foreign keys that hold over all nodes.
+pub fn entries_line(planned: &Planned) -> Option<&'static str> {
+    planned.keeps_entries.then_some(
         "Then, in the same transaction: each node that was written is asked which values of globally unique indexes \
-         have changed, and each node of such a value changes its entry (two more round trips or more; a commit of several nodes)",
+         and foreign keys have changed, and each node of such a value changes its entry (two more round trips or more; a commit of several nodes)",
     )
 }
 

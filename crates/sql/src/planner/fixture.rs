@@ -66,7 +66,8 @@ pub(super) fn shop(node_count: u16) -> Catalog {
         has_triggers: false,
         row_security: false,
         returned_by: None,
-        global_unique: Vec::new(),
+        kept: Vec::new(),
+        referred: Vec::new(),
         computed_keys: Vec::new(),
     };
     let view = |name: &str, definition: &str, columns: Vec<Column>| Relation {
@@ -138,7 +139,8 @@ pub(super) fn shop(node_count: u16) -> Catalog {
             has_triggers: true,
             row_security: false,
             returned_by: None,
-            global_unique: Vec::new(),
+            kept: Vec::new(),
+            referred: Vec::new(),
             computed_keys: Vec::new(),
             ..table("audited", hash(0, KeyType::Int4), vec![column("id", INT4, None)])
         },

@@ -451,7 +451,8 @@ mod tests {
                 has_triggers: false,
                 row_security: false,
                 returned_by: None,
-                global_unique: Vec::new(),
+                kept: Vec::new(),
+                referred: Vec::new(),
                 computed_keys: Vec::new(),
             };
             public.insert(view.name.clone(), Arc::new(view));

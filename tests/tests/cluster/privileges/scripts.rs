@@ -15,12 +15,13 @@ use tutti_tests::compare::{Rules, TypeNames, difference};
 use tutti_tests::gateway::TestCluster;
 use tutti_tests::script::{Compare, CopyData, Placement, Script, Step, has_top_level_order_by};
 use tutti_tests::servers;
+use tutti_tests::suite::Part;
 
 /// Chooses what runs: `FILE DISTRIBUTION`.
 const CHOICE: &str = "TUTTI_PRIVILEGES";
 
 /// Statements of one session, up to the next `--@`.
-struct Part {
+struct Turn {
     /// `bob` or `bob 2`.
     session: String,
     script: Script,
@@ -29,7 +30,7 @@ struct Part {
 struct File {
     path: PathBuf,
     distributions: BTreeMap<String, Placement>,
-    parts: Vec<Part>,
+    parts: Vec<Turn>,
 }
 
 fn read(path: PathBuf) -> Result<File> {
@@ -49,7 +50,7 @@ fn read(path: PathBuf) -> Result<File> {
         };
         let script = Script::parse(&part).with_context(|| path.display().to_string())?;
         distributions.extend(script.distributions.clone());
-        parts.push(Part { session: next_session(&mut session, next), script });
+        parts.push(Turn { session: next_session(&mut session, next), script });
         part = before.clone();
     }
     Ok(File { path, distributions, parts })
@@ -138,7 +139,7 @@ fn run(
     let (mut expecting, mut subject) =
         (Sessions::on(plain.clone()), Sessions::on(cluster.endpoint()));
     let protocol = if extended { "extended" } else { "simple" };
-    for Part { session, script } in &file.parts {
+    for Turn { session, script } in &file.parts {
         for step in &script.steps {
             let mut note = |what: String, expected: &str, found: &str| {
                 let name = file.path.file_name().unwrap_or_default().to_string_lossy();
@@ -190,13 +191,18 @@ fn compare_everything(extended: bool) -> Result<()> {
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "sql"));
     paths.sort();
     let mut findings = Findings { compared: 0, refused: 0, differences: Vec::new() };
-    for path in paths {
+    // Each file by both protocols, and each of its distributions by one of them.
+    let share = if extended { Part::ODD } else { Part::EVEN };
+    for (number, path) in paths.into_iter().enumerate() {
         let file = read(path)?;
         let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if only_file.is_some_and(|only| only != name) {
             continue;
         }
-        for distribution in file.distributions.keys() {
+        for (place, distribution) in file.distributions.keys().enumerate() {
+            if only_file.is_none() && !share.has(number + place) {
+                continue;
+            }
             if only_distribution.is_some_and(|only| only != distribution) {
                 continue;
             }
@@ -211,7 +217,7 @@ fn compare_everything(extended: bool) -> Result<()> {
         println!("──── {difference}");
     }
     assert!(differences.is_empty(), "{} differences, see above", differences.len());
-    ensure!(only_file.is_some() || 1000 < compared, "hardly anything was compared");
+    ensure!(only_file.is_some() || 500 < compared, "hardly anything was compared");
     cluster.stop_gateway()
 }
 

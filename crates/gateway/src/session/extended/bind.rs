@@ -54,7 +54,7 @@ impl Session {
         while let Plan::Data(DataPlan::One { node, access, otherwise }) = &planned.plan
             && planned.session_names.is_empty()
             && (planned.unseen.is_none() || self.tx.catalog.is_solo())
-            && !planned.keeps_unique
+            && !planned.keeps_entries
         {
             if let Some(node) = self.executor().choose(node, &call) {
                 let access = *access;

@@ -152,7 +152,8 @@ impl ShapePlan {
                     one_moment: false,
                     in_moments: self.together.in_moments,
                     may_be_late: self.together.may_be_late,
-                    keeps_unique: self.together.keeps_unique,
+                    keeps_entries: self.together.keeps_entries,
+                    checks_references: self.together.checks_references,
                     as_owner_of: Vec::new(),
                     written_out: Vec::new(),
                 }))
@@ -182,7 +183,7 @@ impl ShapePlan {
             residue,
             session_names,
             unseen,
-            keeps_unique: false,
+            keeps_entries: false,
             ..
         } = &*self.together
         else {
@@ -264,7 +265,8 @@ pub fn are_alike(one: &Planned, other: &Planned) -> bool {
         && one.residue == other.residue
         && one.session_names == other.session_names
         && one.unseen == other.unseen
-        && one.keeps_unique == other.keeps_unique
+        && one.keeps_entries == other.keeps_entries
+        && one.checks_references == other.checks_references
 }
 
 fn without_pins(plan: &Plan) -> Plan {

@@ -1,4 +1,5 @@
-//! Entries of unique indexes that hold over all nodes: as many as rows have, of the same values, each on its node.
+//! Entries of unique indexes and foreign keys that hold over all nodes: as many as rows have, of the same values, each on
+//! its node.
 //!
 //! Owns: what is counted of rows and of entries, and what the answers mean.
 //! Never: runs code of users': rows of a table for which planning a query might are not compared with their entries.
@@ -21,14 +22,18 @@ use crate::error::{GatewayError, in_full};
 /// At how many moments must differ what is reported.
 const MOMENTS: u32 = 3;
 
-/// The indexes: number, name, table, columns with the distribution key, columns that no entry has NULL in, and the type of
-/// the first; whether planning a query of the table may run code of users'; and its bucket map.
-const INDEXES: &str = "SELECT u.number, x.relname, t.oid::pg_catalog.regclass,
+/// Of what there are entries: the table of these, what it is, its table, columns of an entry, columns that no entry has NULL
+/// in, which of them says where it is, and the type of that; whether planning a query of the table may run code of users';
+/// and the bucket map.
+const KEPT: &str = "SELECT pg_catalog.concat(u.kind, '_', u.number), CASE u.kind
+        WHEN 'unique' THEN pg_catalog.concat('index ', (SELECT x.relname FROM pg_catalog.pg_class x WHERE x.oid = u.object))
+        ELSE pg_catalog.concat('foreign key ', (SELECT x.conname FROM pg_catalog.pg_constraint x WHERE x.oid = u.object)) END,
+    t.oid::pg_catalog.regclass,
     (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ' ORDER BY p)
-        FROM pg_catalog.unnest(u.columns || u.key) WITH ORDINALITY AS k (c, p)),
+        FROM pg_catalog.unnest(u.entry_columns) WITH ORDINALITY AS k (c, p)),
     (SELECT pg_catalog.string_agg(pg_catalog.quote_ident(c), ', ' ORDER BY p)
         FROM pg_catalog.unnest(u.columns) WITH ORDINALITY AS k (c, p)),
-    pg_catalog.quote_ident(u.columns[1]), a.atttypid,
+    pg_catalog.quote_ident(u.columns[u.placed_by]), a.atttypid,
     NOT (SELECT pg_catalog.bool_and(r.rolsuper) FROM pg_catalog.pg_roles r
         WHERE r.oid IN (t.relowner, CASE WHEN n.nspowner = 'pg_database_owner'::pg_catalog.regrole
             THEN (SELECT d.datdba FROM pg_catalog.pg_database d
@@ -36,15 +41,15 @@ const INDEXES: &str = "SELECT u.number, x.relname, t.oid::pg_catalog.regclass,
     OR EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = t.oid
         AND (i.indexprs IS NOT NULL OR i.indpred IS NOT NULL))
     OR EXISTS (SELECT FROM pg_catalog.pg_statistic_ext s WHERE s.stxrelid = t.oid AND s.stxexprs IS NOT NULL),
-    p.map
-FROM tutti.unique_index u JOIN pg_catalog.pg_class x ON x.oid = u.index JOIN pg_catalog.pg_class t ON t.oid = u.relation
+    coalesce((SELECT r.map FROM tutti.reference r WHERE u.kind = 'reference' AND r.number = u.number), p.map)
+FROM tutti.kept u JOIN pg_catalog.pg_class t ON t.oid = u.relation
 JOIN pg_catalog.pg_namespace n ON n.oid = t.relnamespace JOIN tutti.placement p ON p.relation = t.oid
-JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attname = u.columns[1]
-ORDER BY u.number;";
+JOIN pg_catalog.pg_attribute a ON a.attrelid = t.oid AND a.attname = u.columns[u.placed_by]
+ORDER BY u.kind, u.number;";
 
-/// An index, as node 1 describes it.
-struct Index {
-    number: u32,
+/// What entries are kept of, as node 1 describes it.
+struct Kept {
+    entries: String,
     name: String,
     table: String,
     columns: String,
@@ -80,22 +85,22 @@ pub(super) async fn check(
         if 1 < turn {
             moment.retake(config).await?;
         }
-        let Some(indexes) = indexes(moment).await? else { return Ok(()) };
+        let Some(all) = all(moment).await? else { return Ok(()) };
         let mut findings = Vec::new();
         let mut failed = Vec::new();
-        for index in &indexes {
-            let counted = count(moment, index).await;
-            findings.extend(judge(index, &counted));
-            failed.extend(counted.failed.map(|why| (index.object(), why)));
+        for kept in &all {
+            let counted = count(moment, kept).await;
+            findings.extend(judge(kept, &counted));
+            failed.extend(counted.failed.map(|why| (kept.object(), why)));
         }
         let is_last = turn == MOMENTS;
         if findings.is_empty() && failed.is_empty() || is_last {
             findings.into_iter().for_each(|finding| report.find(finding));
             failed.into_iter().for_each(|(what, why)| report.unchecked(what, why));
-            for index in indexes.iter().filter(|index| index.runs_code) {
+            for kept in all.iter().filter(|kept| kept.runs_code) {
                 report.notes.push(format!(
                     "the entries of {} were not compared with its rows: a query of the table may run code of its owner's",
-                    index.object()
+                    kept.object()
                 ));
             }
             return Ok(());
@@ -105,10 +110,10 @@ pub(super) async fn check(
 }
 
 /// `None`: there are none, or no node says.
-async fn indexes(moment: &mut Moment) -> Result<Option<Vec<Index>>, GatewayError> {
+async fn all(moment: &mut Moment) -> Result<Option<Vec<Kept>>, GatewayError> {
     let Some(node) = moment.workers.nodes().first().copied() else { return Ok(None) };
     let Some(begin) = moment.begin(node) else { return Ok(None) };
-    let sql = format!("{begin} {INDEXES} COMMIT");
+    let sql = format!("{begin} {KEPT} COMMIT");
     let mut answers = moment.workers.ask(None, |it| (it == node).then(|| sql.clone())).await;
     let results = match answers.remove(&node) {
         Some(Ok(results)) => results,
@@ -119,11 +124,11 @@ async fn indexes(moment: &mut Moment) -> Result<Option<Vec<Index>>, GatewayError
         None => return Ok(None),
     };
     let Some(rows) = results.get(2) else { return Ok(None) };
-    let answer = Answer { node, what: "unique indexes over all nodes", rows };
-    let read = |row| -> Result<Index, GatewayError> {
+    let answer = Answer { node, what: "what entries are kept of", rows };
+    let read = |row| -> Result<Kept, GatewayError> {
         let text = |column| answer.text(row, column).map(str::to_owned);
-        Ok(Index {
-            number: answer.number(row, 0)?,
+        Ok(Kept {
+            entries: text(0)?,
             name: text(1)?,
             table: text(2)?,
             columns: text(3)?,
@@ -134,15 +139,15 @@ async fn indexes(moment: &mut Moment) -> Result<Option<Vec<Index>>, GatewayError
             map: answer.number(row, 8)?,
         })
     };
-    let indexes: Vec<_> = (0..answer.len()).map(read).collect::<Result<_, _>>()?;
-    Ok((!indexes.is_empty()).then_some(indexes))
+    let all: Vec<_> = (0..answer.len()).map(read).collect::<Result<_, _>>()?;
+    Ok((!all.is_empty()).then_some(all))
 }
 
-async fn count(moment: &mut Moment, index: &Index) -> Counted {
+async fn count(moment: &mut Moment, kept: &Kept) -> Counted {
     let mut questions = BTreeMap::new();
     for node in moment.workers.nodes() {
         if let Some(begin) = moment.begin(node) {
-            questions.insert(node, format!("{begin} {} COMMIT", index.count_sql(node)));
+            questions.insert(node, format!("{begin} {} COMMIT", kept.count_sql(node)));
         }
     }
     let answers = moment.workers.ask(None, |node| questions.get(&node).cloned()).await;
@@ -173,39 +178,39 @@ async fn count(moment: &mut Moment, index: &Index) -> Counted {
     counted
 }
 
-fn judge(index: &Index, counted: &Counted) -> Vec<Finding> {
+fn judge(kept: &Kept, counted: &Counted) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (node, count) in counted.strays.iter().filter(|(_, count)| 0 < **count) {
-        let message = format!("{count} entries here belong to other nodes by their first value");
-        findings.push(Finding::new(Kind::Entries, Some(*node), index.object(), message));
+        let message = format!("{count} entries here belong to other nodes by their values");
+        findings.push(Finding::new(Kind::Entries, Some(*node), kept.object(), message));
     }
-    if counted.failed.is_none() && !index.runs_code && counted.rows != counted.entries {
+    if counted.failed.is_none() && !kept.runs_code && counted.rows != counted.entries {
         let message = match (counted.rows.0, counted.entries.0) {
             (rows, entries) if rows == entries => {
                 format!("its {entries} entries are not those of the rows that there are")
             }
             (rows, entries) => format!("it has {entries} entries, and {rows} rows should have one"),
         };
-        findings.push(Finding::new(Kind::Entries, None, index.object(), message));
+        findings.push(Finding::new(Kind::Entries, None, kept.object(), message));
     }
     findings
 }
 
-impl Index {
+impl Kept {
     fn object(&self) -> String {
-        format!("index {} of {}", self.name, self.table)
+        format!("{} of {}", self.name, self.table)
     }
 
     /// Three rows: the sums of rows, of entries, and how many entries belong elsewhere.
     fn count_sql(&self, node: NodeId) -> String {
-        let Self { number, table, columns, not_null, first, map, .. } = self;
+        let Self { entries, table, columns, not_null, first, map, .. } = self;
         let sums = |from: &str| {
             format!(
                 "SELECT count(*), pg_catalog.sum(pg_catalog.hashtextextended(r, 0)) FROM (SELECT \
                  ROW({columns})::pg_catalog.text COLLATE pg_catalog.\"C\" AS r FROM {from} OFFSET 0) AS rows;"
             )
         };
-        let entries = format!("tutti.unique_{number}");
+        let entries = format!("tutti.{entries}");
         let of_rows = match self.runs_code {
             true => "SELECT 0, 0;".to_owned(),
             false => sums(&format!(

@@ -1,8 +1,10 @@
-//! Unique indexes that hold over all nodes by entries of their own: what statements have to do with them.
+//! Unique indexes and foreign keys that hold over all nodes by entries of their own: what statements have to do with them.
 //!
-//! Owns: which statements may change their values, ON CONFLICT that would mean them, and which index may become one.
+//! Owns: which statements may change their values, or what they refer to; ON CONFLICT that would mean them; and which index
+//! may become one.
 //! Never: knows where entries are, or how they are kept; the executor does.
-//! Start reading at [`note`]; the reasons are docs/decisions/2026-11-27-global-unique.md.
+//! Start reading at [`note`]; the reasons are docs/decisions/2026-11-27-global-unique.md and
+//! 2026-11-30-foreign-keys-over-nodes.md.
 
 use std::sync::Arc;
 
@@ -10,28 +12,44 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{IndexStmt, InsertStmt, Node, RangeVar, UpdateStmt};
 
 use super::context::Context;
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::{Kept, Placement, Relation, RelationKind};
 use crate::closure::events;
 use crate::plan::{DataPlan, GlobalIndex, Plan, Planned};
 use crate::refusal::Refusal;
 use crate::walk;
 
-/// Marks a plan whose statement may change values of such indexes.
+/// What a statement may change of what there are entries of.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+struct Touched {
+    /// Values that have entries.
+    entries: bool,
+    /// Rows or values that entries refer to.
+    referred: bool,
+}
+
+impl Touched {
+    fn or(self, other: Self) -> Self {
+        Self { entries: self.entries || other.entries, referred: self.referred || other.referred }
+    }
+}
+
+/// Marks a plan whose statement may change what entries are kept of, or what they refer to.
 pub(super) fn note(planned: &mut Planned, tree: &NodeEnum, context: &Context<'_>) {
-    if context.catalog.has_global_unique && keeps(tree, context) {
-        mark(planned);
+    if context.catalog.has_kept {
+        mark(planned, touched(tree, context));
     }
 }
 
-fn mark(planned: &mut Planned) {
-    planned.keeps_unique = true;
+fn mark(planned: &mut Planned, touched: Touched) {
+    planned.keeps_entries = touched.entries || touched.referred;
+    planned.checks_references = touched.referred;
     if let Plan::Data(DataPlan::One { otherwise: Some(otherwise), .. }) = &mut planned.plan {
-        mark(otherwise);
+        mark(otherwise, touched);
     }
 }
 
-/// Whether a statement, or one within it, may change values of such an index.
-fn keeps(tree: &NodeEnum, context: &Context<'_>) -> bool {
+/// What a statement, or one within it, may change.
+fn touched(tree: &NodeEnum, context: &Context<'_>) -> Touched {
     let mut found = match tree {
         NodeEnum::InsertStmt(insert) => {
             let fired = match insert.on_conflict_clause {
@@ -56,16 +74,19 @@ fn keeps(tree: &NodeEnum, context: &Context<'_>) -> bool {
         // What is within these the walk below does not come to.
         NodeEnum::CopyStmt(copy) => within(copy.query.as_deref(), context),
         NodeEnum::ExplainStmt(explain) => within(explain.query.as_deref(), context),
-        _ => false,
+        _ => Touched::default(),
     };
     walk::read::children(tree, &mut |child: &Node| {
-        found = found || child.node.as_ref().is_some_and(|child| keeps(child, context));
+        if let Some(child) = &child.node {
+            found = found.or(touched(child, context));
+        }
     });
     found
 }
 
-fn within(query: Option<&Node>, context: &Context<'_>) -> bool {
-    query.and_then(|query| query.node.as_ref()).is_some_and(|query| keeps(query, context))
+fn within(query: Option<&Node>, context: &Context<'_>) -> Touched {
+    let query = query.and_then(|query| query.node.as_ref());
+    query.map_or_else(Touched::default, |query| touched(query, context))
 }
 
 /// The columns that an UPDATE assigns; `None` where that is not plain.
@@ -86,8 +107,9 @@ fn may_change(
     fired: u8,
     assigned: Option<&[&str]>,
     context: &Context<'_>,
-) -> bool {
-    let Some(named) = range.and_then(|range| context.relation(range)) else { return false };
+) -> Touched {
+    let mut found = Touched::default();
+    let Some(named) = range.and_then(|range| context.relation(range)) else { return found };
     // What is written through a view is called otherwise there.
     let is_table = !matches!(named.kind, RelationKind::View { .. });
     let assigned = assigned.filter(|_| is_table);
@@ -99,13 +121,15 @@ fn may_change(
         at += 1;
         // What its triggers do on a node is known by what was said of them only, and they may change its rows first.
         if relation.has_triggers && relation.placement != Placement::Home {
-            return true;
+            return Touched { entries: true, referred: context.catalog.has_references };
         }
         let changes_rows = fired & (events::INSERT | events::DELETE) != 0;
-        if !relation.global_unique.is_empty() && (changes_rows || assigns_value(relation, assigned))
-        {
-            return true;
-        }
+        found.entries |=
+            !relation.kept.is_empty() && (changes_rows || assigns_value(relation, assigned));
+        found.referred |= !relation.referred.is_empty()
+            && (fired & events::DELETE != 0
+                || fired & events::UPDATE != 0
+                    && assigns(relation, relation.referred.iter(), assigned));
         for other in context.catalog.code.written_with(relation.oid) {
             if other.by & fired == 0 {
                 continue;
@@ -118,15 +142,25 @@ fn may_change(
             }
         }
     }
-    false
+    found
 }
 
-/// Whether an UPDATE of these columns may change an entry: what is unique, or the distribution key.
+/// Whether an UPDATE of these columns may change an entry: its values, or the distribution key.
 fn assigns_value(relation: &Relation, assigned: Option<&[&str]>) -> bool {
+    let key = relation.placement.key_columns();
+    // A key that is computed changes with what it is computed from.
+    let key = key.iter().map(|key| key.column).chain(relation.key_sources()).collect::<Vec<_>>();
+    let kept = relation.kept.iter().flat_map(|it| &it.columns);
+    assigns(relation, kept.chain(&key), assigned)
+}
+
+fn assigns<'a>(
+    relation: &Relation,
+    mut columns: impl Iterator<Item = &'a usize>,
+    assigned: Option<&[&str]>,
+) -> bool {
     let Some(assigned) = assigned else { return true };
-    let Placement::Hash { key, .. } = relation.placement else { return true };
-    let mut kept = relation.global_unique.iter().flat_map(|index| &index.columns).chain([&key]);
-    kept.any(|column| assigned.contains(&relation.columns[*column].name.as_str()))
+    columns.any(|column| assigned.contains(&relation.columns[*column].name.as_str()))
 }
 
 /// A relation, and for a view all that it reads, through other views.
@@ -152,7 +186,7 @@ fn behind<'a>(relation: &'a Arc<Relation>, context: &Context<'a>) -> Vec<&'a Arc
 ///
 /// Errors: 0A000.
 pub(super) fn refuse_conflicts(tree: &NodeEnum, context: &Context<'_>) -> Result<(), Refusal> {
-    if !context.catalog.has_global_unique {
+    if !context.catalog.has_kept {
         return Ok(());
     }
     if let NodeEnum::InsertStmt(insert) = tree {
@@ -172,7 +206,7 @@ fn refuse_conflict(insert: &InsertStmt, context: &Context<'_>) -> Result<(), Ref
     let Some(named) = insert.relation.as_ref().and_then(|range| context.relation(range)) else {
         return Ok(());
     };
-    let is_kept = |relation: &&Arc<Relation>| !relation.global_unique.is_empty();
+    let is_kept = |relation: &&Arc<Relation>| relation.kept.iter().any(Kept::is_unique);
     let Some(table) = behind(named, context).into_iter().find(is_kept) else { return Ok(()) };
     // Such an index is no constraint, and does not contain the distribution key.
     let is_of_one_node = conflict.infer.as_ref().is_some_and(|infer| {
@@ -277,7 +311,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::fixture;
-    use crate::catalog::{Catalog, GlobalUnique, NameScope, Relation};
+    use crate::catalog::{Catalog, Kept, KeptKind, MapId, NameScope, Relation};
     use crate::planner::{Context, plan};
     use crate::statement::parse;
 
@@ -287,19 +321,33 @@ mod tests {
         let public = catalog.relations.get_mut("public").unwrap();
         let customers = public.get_mut("customers").unwrap();
         *customers = Arc::new(Relation {
-            global_unique: vec![GlobalUnique { number: 17, columns: vec![1] }],
+            kept: vec![Kept { number: 17, columns: vec![1], kind: KeptKind::Unique }],
+            referred: vec![0],
             ..Relation::clone(customers)
         });
-        catalog.has_global_unique = true;
+        let tickets = public.get_mut("tickets").unwrap();
+        let kind = KeptKind::Reference {
+            map: MapId(1),
+            name: "tickets_customer_fkey".to_owned(),
+            deferrable: false,
+            deferred: false,
+        };
+        *tickets = Arc::new(Relation {
+            kept: vec![Kept { number: 18, columns: vec![1, 0], kind }],
+            ..Relation::clone(tickets)
+        });
+        catalog.has_references = true;
+        catalog.has_kept = true;
         catalog
     }
 
-    fn planned(text: &str) -> Result<bool, String> {
+    /// What it keeps, and what it has checked.
+    fn planned(text: &str) -> Result<(bool, bool), String> {
         let catalog = shop();
         let scope = NameScope::public();
         let statement = parse(text).unwrap().remove(0);
         plan(&statement, &Context::new(&catalog, &scope))
-            .map(|planned| planned.keeps_unique)
+            .map(|planned| (planned.keeps_entries, planned.checks_references))
             .map_err(|refusal| refusal.message)
     }
 
@@ -309,23 +357,30 @@ mod tests {
             "INSERT INTO customers VALUES (1, 'a')",
             "INSERT INTO customers VALUES (1, 'a'), (2, 'b')",
             "INSERT INTO customers SELECT id, title FROM tickets",
-            "INSERT INTO customers VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET name = 'b'",
             "UPDATE customers SET name = 'a' WHERE id = 1",
+            "COPY customers FROM STDIN",
+            "INSERT INTO tickets VALUES (1, 'a')",
+            "UPDATE tickets SET title = 'a'",
+            "DELETE FROM tickets",
+        ] {
+            assert_eq!(planned(text), Ok((true, false)), "{text}");
+        }
+        // Something may refer to these rows.
+        for text in [
+            "INSERT INTO customers VALUES (1, 'a') ON CONFLICT (id) DO UPDATE SET name = 'b'",
             "UPDATE customers SET id = id + 1",
             "DELETE FROM customers WHERE id = 1",
-            "COPY customers FROM STDIN",
             "EXPLAIN ANALYZE DELETE FROM customers",
             "WITH d AS (DELETE FROM customers WHERE id = 1 RETURNING *) SELECT * FROM d",
         ] {
-            assert_eq!(planned(text), Ok(true), "{text}");
+            assert_eq!(planned(text), Ok((true, true)), "{text}");
         }
         for text in [
             "SELECT * FROM customers WHERE id = 1",
-            "INSERT INTO tickets VALUES (1, 'a')",
             "UPDATE orders SET total = 1 WHERE customer_id = 1",
             "COPY customers TO STDOUT",
         ] {
-            assert_eq!(planned(text), Ok(false), "{text}");
+            assert_eq!(planned(text), Ok((false, false)), "{text}");
         }
     }
 

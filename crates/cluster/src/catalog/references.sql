@@ -1,0 +1,286 @@
+-- Foreign keys between spread tables that do not pair the distribution keys, by entries (entries.sql). Part of the schema
+-- tutti. See docs/decisions/2026-11-30-foreign-keys-over-nodes.md.
+--
+-- The constraint that the client has named is there on all nodes, so that catalogs show it, DROP and TRUNCATE heed it; but
+-- its triggers are off, for a row and the one that it refers to are on different nodes. The entry of a row is on the node
+-- of the row that it refers to, and the entries' own foreign key, which is always deferred, is what is checked: by
+-- keep_reference and check_references after each statement, or by the server at COMMIT at the latest.
+
+-- Where entries are: which of its columns says so, by its hash; by the entries of which unique index over all nodes, if
+-- not by the rows that it refers to; and the bucket map. Nothing: neither is possible.
+CREATE OR REPLACE FUNCTION tutti.place_of_reference(wanted oid) RETURNS TABLE (placed_by integer, through oid, map integer)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
+    SELECT f.* FROM pg_constraint k JOIN tutti.placement p ON p.relation = k.confrelid AND p.kind = 'hash' CROSS JOIN LATERAL (
+        SELECT array_position(k.confkey, p.key_attnum), NULL::oid, p.map
+        WHERE p.key_attnum = ANY (k.confkey) AND NOT EXISTS (SELECT FROM tutti.map m WHERE m.id = p.map AND m.splits IS NOT NULL)
+        UNION ALL SELECT array_position(k.confkey, u.attnums[array_lower(u.attnums, 1)]), u.number, p.map
+        FROM tutti.unique_index u WHERE u.relation = k.confrelid AND u.index = k.conindid) AS f
+    WHERE k.oid = wanted
+    ORDER BY 2 NULLS FIRST LIMIT 1
+$tutti$;
+COMMENT ON FUNCTION tutti.place_of_reference IS 'Where the entries of a foreign key would be. For the functions of this schema.';
+
+-- Foreign keys that the transaction has made, between tables that are distributed by hash, which no node can check.
+CREATE OR REPLACE FUNCTION tutti.wanted_references() RETURNS
+    TABLE (number oid, in_schema name, of_table name, called name, value_column name, value_type oid, referred_type oid, map integer)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
+BEGIN
+    RETURN QUERY SELECT k.oid, n.nspname, c.relname, k.conname, a.attname, a.atttypid, r.atttypid, w.map
+    FROM unnest(tutti.changed_relations()) AS o JOIN pg_constraint k ON k.conrelid = o AND k.contype = 'f' AND k.conparentid = 0
+    JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> 'tutti'
+    JOIN tutti.placement p ON p.relation = k.conrelid AND p.kind = 'hash'
+    JOIN tutti.placement rp ON rp.relation = k.confrelid AND rp.kind = 'hash'
+    LEFT JOIN LATERAL tutti.place_of_reference(k.oid) AS w ON true
+    LEFT JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = k.conkey[w.placed_by]
+    LEFT JOIN pg_attribute r ON r.attrelid = k.confrelid AND r.attnum = k.confkey[w.placed_by]
+    WHERE NOT EXISTS (SELECT FROM tutti.reference x WHERE x.foreign_key = k.oid)
+    AND (p.map <> rp.map OR EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum]),
+            coalesce(rp.key_attnums, ARRAY[rp.key_attnum])) AS key (own, theirs)
+        WHERE NOT EXISTS (SELECT FROM generate_subscripts(k.conkey, 1) AS i
+            WHERE k.conkey[i] = key.own AND k.confkey[i] = key.theirs)))
+    ORDER BY k.oid;
+END $tutti$;
+COMMENT ON FUNCTION tutti.wanted_references IS 'Foreign keys of what the transaction has changed that hold by entries alone, and have none yet.';
+
+-- `bucket` computes the bucket of the value that stands for {} in it.
+CREATE OR REPLACE FUNCTION tutti.make_reference(of_schema text, of_table text, called text, new_number oid, bucket text,
+    seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
+SET default_tablespace = '' SET default_table_access_method = heap AS $tutti$
+DECLARE
+    acting name := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+    entries text := format('tutti.%I', 'reference_' || new_number);
+    found pg_constraint;
+    own pg_class;
+    referred pg_class;
+    place record;
+    identity smallint[];
+    all_attnums smallint[];
+    all_columns name[];
+    problem text;
+    other record;
+BEGIN
+    IF tutti.is_sealed('make reference ' || (SELECT string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
+            FROM unnest(ARRAY[of_schema, of_table, called, new_number::text, bucket]) WITH ORDINALITY AS u (part, position)),
+            seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can make a foreign key hold over all nodes';
+    END IF;
+    SELECT k.* INTO found FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = of_schema AND c.relname = of_table AND k.conname = called AND k.contype = 'f';
+    IF found.oid IS NULL THEN
+        RAISE undefined_object USING MESSAGE = format('constraint "%s" of table "%s" does not exist', called, of_table);
+    END IF;
+    SELECT c.* INTO own FROM pg_class c WHERE c.oid = found.conrelid;
+    SELECT c.* INTO referred FROM pg_class c WHERE c.oid = found.confrelid;
+    IF NOT pg_has_role(acting, own.relowner, 'USAGE') THEN
+        RAISE insufficient_privilege USING MESSAGE = format('must be owner of table %s', of_table);
+    END IF;
+    SELECT p.* INTO place FROM tutti.place_of_reference(found.oid) AS p;
+    problem := CASE
+        WHEN own.relkind <> 'r' OR own.relispartition THEN 'Its table is partitioned, or is a partition.'
+        WHEN referred.relkind <> 'r' THEN format('Table "%s" is partitioned.', referred.relname)
+        WHEN own.relpersistence <> 'p' OR referred.relpersistence <> 'p' THEN
+            'One of the tables is UNLOGGED: a crash would empty it, and not the other nodes'' entries.'
+        WHEN found.confmatchtype <> 's' THEN 'It says MATCH FULL.'
+        WHEN found.confdeltype NOT IN ('a', 'r') OR found.confupdtype NOT IN ('a', 'r') THEN
+            'It says CASCADE, SET NULL or SET DEFAULT, and the rows that would be changed are on other nodes.'
+        WHEN place.placed_by IS NULL THEN format('The columns that it refers to do not contain the distribution key of table "%s" (one column, BY HASH), nor are they those of an index that is unique over all nodes.', referred.relname)
+        WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
+            WHERE (a.attrelid = found.conrelid AND a.attnum = ANY (found.conkey)
+                OR a.attrelid = found.confrelid AND a.attnum = ANY (found.confkey)) AND NOT l.collisdeterministic)
+            THEN 'One of its columns has a nondeterministic collation.'
+    END;
+    problem := coalesce(problem, tutti.entry_problem(found.conrelid, found.conkey));
+    IF problem IS NOT NULL THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('foreign key "%s" of table "%s" cannot hold over all nodes', called, of_table), DETAIL = problem,
+            HINT = 'With tutti.foreign_keys = ''global'' a foreign key is of plain columns of built-in types (numbers, texts, times, uuid, bytea, bool), NO ACTION or RESTRICT, between tables that are distributed BY HASH and not partitioned.';
+    END IF;
+    -- By which row an entry is another than those of the same values: transactions do not wait for each other's.
+    SELECT coalesce((SELECT i.indkey::smallint[] FROM pg_index i WHERE i.indrelid = found.conrelid AND i.indisprimary),
+        p.key_attnums, ARRAY[p.key_attnum]) INTO identity FROM tutti.placement p WHERE p.relation = found.conrelid;
+    IF tutti.entry_problem(found.conrelid, identity) IS NOT NULL THEN
+        identity := '{}';
+    END IF;
+    all_attnums := found.conkey || ARRAY(SELECT a FROM unnest(identity) WITH ORDINALITY AS u (a, place)
+        WHERE a <> ALL (found.conkey) ORDER BY u.place);
+    SELECT array_agg(a.attname ORDER BY u.place) INTO all_columns FROM unnest(all_attnums) WITH ORDINALITY AS u (attnum, place)
+        JOIN pg_attribute a ON a.attrelid = found.conrelid AND a.attnum = u.attnum;
+
+    EXECUTE format('CREATE TABLE %s (%s)', entries, tutti.entry_definitions(found.conrelid, all_attnums));
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', entries);
+    EXECUTE format('CREATE INDEX ON %s (%s)', entries,
+        (SELECT string_agg(quote_ident(c), ', ' ORDER BY p) FROM unnest(all_columns) WITH ORDINALITY AS u (c, p)));
+    -- There are no entries yet; and to look would plan a query of the other table as the owner of this schema, which may run
+    -- code of its owner's.
+    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I FOREIGN KEY (%s) REFERENCES %s (%s) DEFERRABLE INITIALLY DEFERRED NOT VALID',
+        entries, 'reference_' || new_number,
+        (SELECT string_agg(quote_ident(all_columns[i]), ', ' ORDER BY i) FROM generate_subscripts(found.conkey, 1) AS i),
+        coalesce('tutti.unique_' || place.through, found.confrelid::regclass::text),
+        (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY u.place) FROM unnest(found.confkey) WITH ORDINALITY AS u (attnum, place)
+            JOIN pg_attribute a ON a.attrelid = found.confrelid AND a.attnum = u.attnum));
+    -- What the constraint's own triggers would see is not all there is.
+    FOR other IN SELECT t.tgname, t.tgrelid::regclass AS relation FROM pg_trigger t WHERE t.tgconstraint = found.oid LOOP
+        EXECUTE format('ALTER TABLE %s DISABLE TRIGGER %I', other.relation, other.tgname);
+    END LOOP;
+    UPDATE pg_constraint k SET convalidated = true WHERE NOT k.convalidated
+        AND (k.oid = found.oid OR k.conrelid = entries::regclass AND k.conname = 'reference_' || new_number);
+    INSERT INTO tutti.reference (number, relation, foreign_key, attnums, columns, entry_attnums, entry_columns, placed_by,
+            referred, through, map)
+        VALUES (new_number, found.conrelid, found.oid, found.conkey, all_columns[1:cardinality(found.conkey)], all_attnums,
+            all_columns, place.placed_by, found.confrelid, place.through, place.map);
+    PERFORM tutti.make_notes(k, bucket) FROM tutti.kept k WHERE k.kind = 'reference' AND k.number = new_number;
+    -- All of it goes with the constraint, also where its table is dropped with the other or loses a column, and is named by no
+    -- error about what depends on what.
+    INSERT INTO pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
+        SELECT o.classid, o.objid, 0, 'pg_constraint'::regclass, found.oid, 0, 'a'
+        FROM (SELECT 'pg_class'::regclass, entries::regclass::oid
+            UNION ALL SELECT 'pg_proc'::regclass, t.tgfoid FROM pg_trigger t
+            WHERE t.tgrelid = found.conrelid AND t.tgname = concat('tutti_reference_', new_number, '_t')
+            UNION ALL SELECT CASE t.tgconstraint WHEN 0 THEN 'pg_trigger'::regclass ELSE 'pg_constraint'::regclass END,
+                CASE t.tgconstraint WHEN 0 THEN t.oid ELSE t.tgconstraint END
+            FROM pg_trigger t WHERE t.tgrelid = found.conrelid AND t.tgname LIKE concat('tutti\_reference\_', new_number, '\__')) AS o (classid, objid);
+END $tutti$;
+COMMENT ON FUNCTION tutti.make_reference IS 'Makes what keeps a foreign key over all nodes; it has no entries yet. The role must be the owner of the table, and the caller a gateway.';
+
+-- Tells of a violation as PostgreSQL would if rows and not entries were what is compared. `violation`: its detail.
+CREATE OR REPLACE FUNCTION tutti.raise_violation(constraint_name text, violation text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    acting name := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+    is_missing boolean := violation LIKE '% is not present in table %';
+    it record;
+BEGIN
+    SELECT k.conname, c.relname, n.nspname, p.relname AS referred,
+        (SELECT NOT s.relrowsecurity AND (has_table_privilege(acting, s.oid, 'SELECT') OR (SELECT bool_and(
+                has_column_privilege(acting, s.oid, a, 'SELECT')) FROM unnest(CASE WHEN is_missing THEN k.conkey ELSE k.confkey END) AS a))
+            FROM pg_class s WHERE s.oid = CASE WHEN is_missing THEN k.conrelid ELSE k.confrelid END) AS may_read
+        INTO it
+        FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key JOIN pg_class c ON c.oid = k.conrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_class p ON p.oid = k.confrelid
+        WHERE concat('reference_', r.number) = constraint_name;
+    RAISE foreign_key_violation USING
+        MESSAGE = CASE WHEN is_missing
+            THEN format('insert or update on table "%s" violates foreign key constraint "%s"', it.relname, it.conname)
+            ELSE format('update or delete on table "%s" violates foreign key constraint "%s" on table "%s"', it.referred, it.conname, it.relname)
+            END,
+        DETAIL = concat(CASE WHEN it.may_read THEN regexp_replace(violation, '^(.*) is (not present in|still referenced from) table ".*"\.$', '\1') ELSE 'Key' END,
+            CASE WHEN is_missing THEN format(' is not present in table "%s".', it.referred)
+                ELSE format(' is still referenced from table "%s".', it.relname) END),
+        SCHEMA = it.nspname, TABLE = it.relname, CONSTRAINT = it.conname;
+END $tutti$;
+COMMENT ON FUNCTION tutti.raise_violation IS 'Fails as PostgreSQL does for a foreign key, of which these are the entries'' constraint and detail. For the functions of this schema.';
+
+-- `removed`, `added`: texts of arrays of entries. `checks`: what they refer to must be there at once.
+CREATE OR REPLACE FUNCTION tutti.keep_reference(kept oid, removed text, added text, checks boolean, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET DateStyle = 'ISO, YMD' SET TimeZone = 'UTC'
+SET bytea_output = hex SET lc_messages = 'C' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $tutti$
+DECLARE
+    entries text := format('tutti.%I', 'reference_' || kept);
+    it tutti.reference;
+    gone bigint;
+    wanted bigint;
+    violated text;
+    violation text;
+    add_entries text;
+    -- Checks run code of the owner of what is referred to, as that owner, who may change what names without a schema mean
+    -- here: nothing is called behind them.
+    check_now text := format('SET CONSTRAINTS tutti.%I IMMEDIATE', 'reference_' || kept);
+    check_later text := format('SET CONSTRAINTS tutti.%I DEFERRED', 'reference_' || kept);
+BEGIN
+    IF tutti.is_sealed(format('keep reference %s %s %s %s', kept, checks, encode(sha256(convert_to(removed, 'UTF8')), 'hex'),
+            encode(sha256(convert_to(added, 'UTF8')), 'hex')), seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can keep entries';
+    END IF;
+    SELECT r.* INTO it FROM tutti.reference r WHERE r.number = kept;
+    IF removed <> '{}' THEN
+        -- Rows may be alike in all that an entry has: of each as many as are gone.
+        EXECUTE format('WITH r AS MATERIALIZED (SELECT (u.*)::%1$s AS entry, count(*) AS times FROM unnest($1::%1$s[]) AS u GROUP BY 1, (u.*)::text),
+                d AS (DELETE FROM %1$s AS e USING r CROSS JOIN LATERAL (SELECT x.ctid AS at FROM %1$s AS x
+                        WHERE %2$s AND (x.*)::text = (r.entry)::text LIMIT r.times FOR UPDATE OF x) AS l
+                    WHERE e.ctid = l.at RETURNING 1)
+                SELECT (SELECT count(*) FROM d), (SELECT sum(times) FROM r)', entries,
+            (SELECT string_agg(format('x.%1$I = (r.entry).%1$I', c), ' AND ') FROM unnest(it.entry_columns) AS u (c)))
+            INTO gone, wanted USING removed;
+        IF gone <> wanted THEN
+            RAISE internal_error USING
+                MESSAGE = (SELECT format('foreign key "%s" has no entry of a row that was changed', k.conname)
+                    FROM pg_constraint k WHERE k.oid = it.foreign_key),
+                DETAIL = format('Of %s entries %s were found.', wanted, gone),
+                HINT = 'Nothing was done. Run "tutti check"; drop the constraint and add it anew.';
+        END IF;
+    END IF;
+    IF added <> '{}' THEN
+        add_entries := format('INSERT INTO %1$s SELECT r.* FROM unnest($1::%1$s[]) AS r ORDER BY %2$s', entries,
+            (SELECT string_agg(format('r.%I', c), ', ' ORDER BY p) FROM unnest(it.entry_columns) WITH ORDINALITY AS u (c, p)));
+        EXECUTE add_entries USING added;
+    END IF;
+    IF checks THEN
+        EXECUTE check_now;
+        EXECUTE check_later;
+    END IF;
+EXCEPTION WHEN foreign_key_violation THEN
+    GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME, violation = PG_EXCEPTION_DETAIL;
+    PERFORM tutti.raise_violation(violated, violation);
+END $tutti$;
+COMMENT ON FUNCTION tutti.keep_reference IS 'Removes and adds entries of a foreign key that holds over all nodes, those that belong on this node. The caller must be a gateway.';
+
+-- Of rows, and of values of unique indexes over all nodes, that others may refer to. `later`: text of an array of the
+-- numbers of those that are checked then.
+CREATE OR REPLACE FUNCTION tutti.check_references(later text, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lc_messages = 'C' AS $tutti$
+DECLARE
+    written oid[];
+    names text;
+    check_now text;
+    check_later text;
+    violated text;
+    violation text;
+BEGIN
+    IF tutti.is_sealed('check references ' || later, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can keep entries';
+    END IF;
+    written := tutti.written_relations();
+    SELECT string_agg(format('tutti.%I', concat('reference_', r.number)), ', ') INTO names FROM tutti.reference r
+        WHERE r.number <> ALL (later::oid[]) AND (r.referred = ANY (written)
+            OR to_regclass(concat('tutti.reference_', r.number)) = ANY (written)
+            OR to_regclass('tutti.unique_' || r.through) = ANY (written));
+    -- As above: nothing is called behind a check.
+    check_now := format('SET CONSTRAINTS %s IMMEDIATE', names);
+    check_later := format('SET CONSTRAINTS %s DEFERRED', names);
+    IF names IS NOT NULL THEN
+        EXECUTE check_now;
+        EXECUTE check_later;
+    END IF;
+EXCEPTION WHEN foreign_key_violation THEN
+    GET STACKED DIAGNOSTICS violated = CONSTRAINT_NAME, violation = PG_EXCEPTION_DETAIL;
+    PERFORM tutti.raise_violation(violated, violation);
+END $tutti$;
+COMMENT ON FUNCTION tutti.check_references IS 'Fails if what this transaction has changed here is referred to over nodes, or refers to what is not there. The caller must be a gateway.';
+
+-- Why a foreign key cannot be kept over all nodes any more, if so: what has become of its tables.
+CREATE OR REPLACE FUNCTION tutti.reference_problem(known tutti.reference) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
+BEGIN
+    RETURN CASE
+        WHEN EXISTS (SELECT FROM unnest(known.entry_attnums, known.entry_columns) AS u (attnum, called)
+                LEFT JOIN pg_attribute a ON a.attrelid = known.relation AND a.attnum = u.attnum WHERE a.attname IS DISTINCT FROM u.called)
+            THEN 'What keeps it knows its columns, and those by which its rows differ, by the names that they had.'
+        WHEN NOT EXISTS (SELECT FROM tutti.placement p JOIN pg_class c ON c.oid = p.relation
+                WHERE p.relation = known.relation AND p.kind = 'hash' AND NOT c.relispartition AND c.relpersistence = 'p')
+            THEN 'Its table would not be a logged one that is distributed BY HASH any more.'
+        WHEN NOT EXISTS (SELECT FROM tutti.place_of_reference(known.foreign_key) AS w JOIN pg_class c ON c.oid = known.referred
+                WHERE w.placed_by = known.placed_by AND w.map = known.map AND w.through IS NOT DISTINCT FROM known.through
+                AND c.relpersistence = 'p')
+            THEN 'The rows that it refers to would be on other nodes than its entries.'
+        WHEN NOT (SELECT tutti.has_notes(k) FROM tutti.kept k WHERE k.kind = 'reference' AND k.number = known.number)
+            THEN 'The triggers that note its changes would be off, or be called otherwise.'
+        WHEN EXISTS (SELECT FROM pg_trigger t WHERE t.tgconstraint = known.foreign_key AND t.tgenabled <> 'D')
+            THEN 'Its own triggers would be on, which see the rows of one node.'
+        WHEN NOT EXISTS (SELECT FROM pg_constraint k JOIN pg_trigger t ON t.tgconstraint = k.oid
+                WHERE k.conrelid = to_regclass(concat('tutti.reference_', known.number)) AND k.conname = concat('reference_', known.number)
+                HAVING count(*) = 4 AND bool_and(t.tgenabled = 'O'))
+            THEN 'The triggers that check its entries would be off.'
+    END;
+END $tutti$;
+COMMENT ON FUNCTION tutti.reference_problem IS 'Why a foreign key cannot be kept over all nodes, if so.';
