@@ -130,16 +130,12 @@ BEGIN
         VALUES (new_number, found.conrelid, found.oid, found.conkey, all_columns[1:cardinality(found.conkey)], all_attnums,
             all_columns, place.placed_by, found.confrelid, place.through, place.map);
     PERFORM tutti.make_notes(k, bucket) FROM tutti.kept k WHERE k.kind = 'reference' AND k.number = new_number;
-    -- All of it goes with the constraint, also where its table is dropped with the other or loses a column, and is named by no
+    -- All of it but the function goes with the constraint, also where its table is dropped with the other or loses a column, and is named by no
     -- error about what depends on what.
     INSERT INTO pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
         SELECT o.classid, o.objid, 0, 'pg_constraint'::regclass, found.oid, 0, 'a'
         FROM (SELECT 'pg_class'::regclass, entries::regclass::oid
-            UNION ALL SELECT 'pg_proc'::regclass, t.tgfoid FROM pg_trigger t
-            WHERE t.tgrelid = found.conrelid AND t.tgname = concat('tutti_reference_', new_number, '_t')
-            UNION ALL SELECT CASE t.tgconstraint WHEN 0 THEN 'pg_trigger'::regclass ELSE 'pg_constraint'::regclass END,
-                CASE t.tgconstraint WHEN 0 THEN t.oid ELSE t.tgconstraint END
-            FROM pg_trigger t WHERE t.tgrelid = found.conrelid AND t.tgname LIKE concat('tutti\_reference\_', new_number, '\__')) AS o (classid, objid);
+            UNION ALL SELECT 'pg_trigger'::regclass, t.oid FROM pg_trigger t WHERE t.tgrelid = found.conrelid AND t.tgname LIKE concat('tutti\_reference\_', new_number, '\__')) AS o (classid, objid);
 END $tutti$;
 COMMENT ON FUNCTION tutti.make_reference IS 'Makes what keeps a foreign key over all nodes; it has no entries yet. The role must be the owner of the table, and the caller a gateway.';
 
