@@ -1,6 +1,6 @@
 --! distribution none:
---! distribution one: gk_users HASH (email_key); gk_events HASH (month); gk_orders HASH (email_key); gk_parts HASH (k); gk_typed HASH (k); gk_spelt HASH (k); gk_collated HASH (k)
---! distribution several: gk_users HASH (email_key, tenant); gk_events HASH (month, kind); gk_orders HASH (email_key, tenant); gk_parts HASH (region, k); gk_typed HASH (k, s); gk_spelt HASH (k); gk_collated HASH (k, id)
+--! distribution one: gk_users HASH (email_key); gk_events HASH (month); gk_orders HASH (email_key); gk_parts HASH (k); gk_typed HASH (k); gk_spelt HASH (k); gk_collated HASH (k); gk_domains HASH (k)
+--! distribution several: gk_users HASH (email_key, tenant); gk_events HASH (month, kind); gk_orders HASH (email_key, tenant); gk_parts HASH (region, k); gk_typed HASH (k, s); gk_spelt HASH (k); gk_collated HASH (k, id); gk_domains HASH (k)
 --! changes data
 -- Tables that are distributed by generated columns: by what a function makes of others.
 
@@ -186,3 +186,22 @@ id,mail
 202,Unmatched@x.org
 \.
 SELECT id, email_key FROM gk_orders WHERE id > 200 ORDER BY id;
+-- Domains that may not be NULL, in columns that no key is made of.
+CREATE DOMAIN gk_needed AS text NOT NULL;
+CREATE DOMAIN gk_checked AS int CHECK (value IS NOT NULL AND value > 0);
+CREATE TABLE gk_domains (e text, d gk_needed, c gk_checked, k text GENERATED ALWAYS AS (lower(e)) STORED);
+COPY gk_domains (e, d, c) FROM STDIN;
+Abc	x	1
+Def	y	2
+\.
+COPY gk_domains (e, d, c) FROM STDIN;
+Ghi	\N	1
+\.
+COPY gk_domains (e, d, c) FROM STDIN;
+Ghi	x	0
+\.
+SELECT e, d, c, k FROM gk_domains WHERE k = 'abc';
+SELECT e, d, c, k FROM gk_domains ORDER BY e;
+DROP TABLE gk_domains;
+DROP DOMAIN gk_needed;
+DROP DOMAIN gk_checked;

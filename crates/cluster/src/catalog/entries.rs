@@ -15,6 +15,7 @@ use tutti_sql::hash::KeyType;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::placement::sealed_message;
+use super::text_array::TextArray;
 
 /// Of what there are entries: in this order they are changed, for what refers to values of unique indexes comes behind
 /// these.
@@ -292,6 +293,26 @@ pub fn check_sql(
     let later = format!("{{{}}}", later.join(","));
     let seal = seals.seal_now(connection, &format!("check references {later}"));
     ("SELECT tutti.check_references($1, $2)".to_owned(), vec![later, seal])
+}
+
+/// SQL that lets these tables, by qualified SQL names, be truncated although entries refer to them; and its parameters.
+/// Requires: the connection knows its moment, and [`bind_sql`] follows.
+pub fn free_sql(
+    connection: &NodeConnection,
+    tables: &[String],
+    seals: &Seals,
+) -> (String, Vec<String>) {
+    let mut names = TextArray::default();
+    tables.iter().for_each(|table| names.push(table));
+    let tables = names.finish();
+    let seal = seals.seal_now(connection, &format!("free references {tables}"));
+    ("SELECT tutti.free_references($1, $2)".to_owned(), vec![tables, seal])
+}
+
+/// SQL that undoes [`free_sql`], behind the statement; and its parameters.
+pub fn bind_sql(connection: &NodeConnection, seals: &Seals) -> (String, Vec<String>) {
+    let seal = seals.seal_now(connection, "bind references");
+    ("SELECT tutti.bind_references($1)".to_owned(), vec![seal])
 }
 
 #[cfg(test)]

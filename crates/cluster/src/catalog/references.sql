@@ -42,6 +42,57 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.wanted_references IS 'Foreign keys of what the transaction has changed that hold by entries alone, and have none yet.';
 
+-- Requires: all entries that there are refer to something. To look would plan a query of the other table as the owner of
+-- this schema, which may run code of its owner's.
+CREATE OR REPLACE FUNCTION tutti.bind_reference(kept oid) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    called text := concat('reference_', kept);
+BEGIN
+    EXECUTE (SELECT format('ALTER TABLE tutti.%I ADD CONSTRAINT %I FOREIGN KEY (%s) REFERENCES %s (%s) DEFERRABLE INITIALLY DEFERRED NOT VALID',
+            called, called,
+            (SELECT string_agg(quote_ident(c), ', ' ORDER BY p) FROM unnest(r.columns) WITH ORDINALITY AS u (c, p)),
+            coalesce('tutti.unique_' || r.through, r.referred::regclass::text),
+            (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY u.place) FROM unnest(k.confkey) WITH ORDINALITY AS u (attnum, place)
+                JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.attnum))
+        FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key WHERE r.number = kept);
+    UPDATE pg_constraint k SET convalidated = true
+        WHERE k.conrelid = to_regclass(format('tutti.%I', called)) AND k.conname = called AND NOT k.convalidated;
+END $tutti$;
+COMMENT ON FUNCTION tutti.bind_reference IS 'Gives entries their foreign key. For the functions of this schema.';
+
+-- The server truncates nothing that something refers to which is not truncated with it; and entries are by a trigger of
+-- their table, behind that.
+CREATE OR REPLACE FUNCTION tutti.free_references(tables text, seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $tutti$
+DECLARE
+    acting name := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+    it tutti.reference;
+BEGIN
+    IF tutti.is_sealed('free references ' || tables, seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can free entries';
+    END IF;
+    -- Whoever may not truncate them is told so by the statement, and must lock nothing before.
+    FOR it IN SELECT r.* FROM unnest(tables::text[]) AS t JOIN tutti.reference r ON r.referred = to_regclass(t)
+        WHERE has_table_privilege(acting, r.referred, 'TRUNCATE') ORDER BY r.number
+    LOOP
+        EXECUTE format('ALTER TABLE IF EXISTS tutti.%1$I DROP CONSTRAINT IF EXISTS %1$I', concat('reference_', it.number));
+    END LOOP;
+END $tutti$;
+COMMENT ON FUNCTION tutti.free_references IS 'Lets tables be truncated that entries refer to, by the statement that follows; bind_references must follow that. The caller must be a gateway.';
+
+CREATE OR REPLACE FUNCTION tutti.bind_references(seal text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $tutti$
+BEGIN
+    IF tutti.is_sealed('bind references', seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can bind entries';
+    END IF;
+    PERFORM tutti.bind_reference(k.number) FROM tutti.kept k
+        WHERE k.kind = 'reference' AND NOT EXISTS (SELECT FROM pg_constraint c
+            WHERE c.conrelid = to_regclass(concat('tutti.reference_', k.number)) AND c.conname = concat('reference_', k.number));
+END $tutti$;
+COMMENT ON FUNCTION tutti.bind_references IS 'Gives entries their foreign keys again. The caller must be a gateway.';
+
 -- `bucket` computes the bucket of the value that stands for {} in it.
 CREATE OR REPLACE FUNCTION tutti.make_reference(of_schema text, of_table text, called text, new_number oid, bucket text,
     seal text) RETURNS void
@@ -111,24 +162,16 @@ BEGIN
     EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', entries);
     EXECUTE format('CREATE INDEX ON %s (%s)', entries,
         (SELECT string_agg(quote_ident(c), ', ' ORDER BY p) FROM unnest(all_columns) WITH ORDINALITY AS u (c, p)));
-    -- There are no entries yet; and to look would plan a query of the other table as the owner of this schema, which may run
-    -- code of its owner's.
-    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT %I FOREIGN KEY (%s) REFERENCES %s (%s) DEFERRABLE INITIALLY DEFERRED NOT VALID',
-        entries, 'reference_' || new_number,
-        (SELECT string_agg(quote_ident(all_columns[i]), ', ' ORDER BY i) FROM generate_subscripts(found.conkey, 1) AS i),
-        coalesce('tutti.unique_' || place.through, found.confrelid::regclass::text),
-        (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY u.place) FROM unnest(found.confkey) WITH ORDINALITY AS u (attnum, place)
-            JOIN pg_attribute a ON a.attrelid = found.confrelid AND a.attnum = u.attnum));
     -- What the constraint's own triggers would see is not all there is.
     FOR other IN SELECT t.tgname, t.tgrelid::regclass AS relation FROM pg_trigger t WHERE t.tgconstraint = found.oid LOOP
         EXECUTE format('ALTER TABLE %s DISABLE TRIGGER %I', other.relation, other.tgname);
     END LOOP;
-    UPDATE pg_constraint k SET convalidated = true WHERE NOT k.convalidated
-        AND (k.oid = found.oid OR k.conrelid = entries::regclass AND k.conname = 'reference_' || new_number);
+    UPDATE pg_constraint k SET convalidated = true WHERE k.oid = found.oid AND NOT k.convalidated;
     INSERT INTO tutti.reference (number, relation, foreign_key, attnums, columns, entry_attnums, entry_columns, placed_by,
             referred, through, map)
         VALUES (new_number, found.conrelid, found.oid, found.conkey, all_columns[1:cardinality(found.conkey)], all_attnums,
             all_columns, place.placed_by, found.confrelid, place.through, place.map);
+    PERFORM tutti.bind_reference(new_number);
     PERFORM tutti.make_notes(k, bucket) FROM tutti.kept k WHERE k.kind = 'reference' AND k.number = new_number;
     -- All of it but the function goes with the constraint, also where its table is dropped with the other or loses a column, and is named by no
     -- error about what depends on what.

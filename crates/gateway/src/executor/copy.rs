@@ -571,15 +571,16 @@ impl Executor<'_> {
     }
 }
 
-/// What a key is computed from, of a row of the data, in composite text form; all else of the row is NULL there. What the
-/// data lacks, or is no text, is left out: whichever node gets the row refuses it.
+/// What a key is computed from, of a row of the data, in composite text form; all else of the row is NULL there, but for
+/// domains, which may refuse that. What the data lacks, or is no text, is left out: whichever node gets the row refuses it.
 fn sources_of(copy: &CopyIn<'_>, row: &[u8]) -> String {
     let CopyFrom { relation, columns, fill, .. } = copy.plan;
     let mut fields: Vec<Option<String>> = vec![None; relation.columns.len()];
     let sent = columns.iter().chain(fill.iter().map(|(column, _)| column)).enumerate();
     let key = relation.placement.key_columns();
     let decides = |column: usize| {
-        key.iter().any(|part| part.column == column)
+        relation.columns[column].domain
+            || key.iter().any(|part| part.column == column)
             || relation.key_sources().any(|source| source == column)
     };
     for (place, column) in sent.filter(|(_, column)| decides(**column)) {

@@ -72,7 +72,13 @@ impl Executor<'_> {
             self.need_all_rows()?;
         }
         let text = unvalidated.unwrap_or(text);
+        if !ddl.truncates_referred.is_empty() {
+            self.free_references(&ddl.truncates_referred).await?;
+        }
         let done = self.change_schema(ddl, text, call).await?;
+        if !ddl.truncates_referred.is_empty() && ddl.scope == DdlNodes::HomeAsItIs {
+            self.bind_references().await?;
+        }
         if let Some(rows) = &ddl.rows {
             self.copy_tables_of(rows).await?;
         }
@@ -451,6 +457,9 @@ impl Executor<'_> {
         if self.adds_global_references(ddl) {
             self.make_global_references().await?;
         }
+        if !ddl.truncates_referred.is_empty() {
+            self.bind_references().await?;
+        }
         let forget = match (ddl.may_drop, ddl.of_relations) {
             (false, _) => "",
             (true, true) => "SELECT tutti.forget_changed();",
@@ -588,6 +597,7 @@ impl Executor<'_> {
             self.learn_changes(read, &published, as_of).await?;
         }
         self.tx.transaction.catalog_changed = true;
+        self.tx.scope_state.own_schemas += 1;
         self.tx.transaction.own_is_stale = false;
         self.tx.transaction.own_catalog_of = Some(published);
         Ok(())

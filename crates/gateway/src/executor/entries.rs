@@ -14,8 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_cluster::catalog::entries::{
-    Changed, EntryKind, EntryPlace, WANTED_REFERENCES, WantedReference, check_sql, drain_sql,
-    entries_sql, keep_sql, make_unique_sql,
+    Changed, EntryKind, EntryPlace, WANTED_REFERENCES, WantedReference, bind_sql, check_sql,
+    drain_sql, entries_sql, free_sql, keep_sql, make_unique_sql,
 };
 use tutti_link::connection::NodeError;
 use tutti_sql::catalog::{Catalog, Kept, KeptKind, MapId, NodeId, Placement, Relation};
@@ -243,6 +243,31 @@ impl Executor<'_> {
                 "Use a transaction at READ COMMITTED, or none.",
             )),
         }
+    }
+
+    /// Before these tables, by their SQL names, are truncated, to which entries refer.
+    pub(super) async fn free_references(&mut self, tables: &[String]) -> Result<(), Failure> {
+        self.need_transaction();
+        let registry = self.tx.registry.clone();
+        for node in [NodeId::HOME].into_iter().chain(self.other_nodes()) {
+            let link = self.tx.enlist_begun(node, Access::Write).await?;
+            link.learn_moment().await?;
+            let (sql, values) = free_sql(link.connection(), tables, &registry.cluster.seals);
+            link.query_with(&sql, values).await.map_err(without_place)?;
+        }
+        Ok(())
+    }
+
+    /// Behind that.
+    pub(super) async fn bind_references(&mut self) -> Result<(), Failure> {
+        let registry = self.tx.registry.clone();
+        for node in [NodeId::HOME].into_iter().chain(self.other_nodes()) {
+            let link = self.tx.enlist_begun(node, Access::Write).await?;
+            link.learn_moment().await?;
+            let (sql, values) = bind_sql(link.connection(), &registry.cluster.seals);
+            link.query_with(&sql, values).await.map_err(without_place)?;
+        }
+        Ok(())
     }
 
     /// What keeps an index that was just made on these nodes unique over all of them, and its entries. The index keeps

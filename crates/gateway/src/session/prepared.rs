@@ -35,6 +35,7 @@ impl Session {
                 if let Some(done) = self.execute_at_home(name, whole, false, call).await? {
                     return Ok(done);
                 }
+                self.expect_same_columns(name).await?;
                 let Some(text) = self.bound_text(name, arguments).await? else {
                     return Ok(Done::Empty);
                 };
@@ -44,6 +45,7 @@ impl Session {
                 if let Some(done) = self.execute_at_home(name, whole, true, call).await? {
                     return Ok(done);
                 }
+                self.expect_same_columns(name).await?;
                 let Some(text) = self.bound_text(name, arguments).await? else {
                     return Ok(Done::Empty);
                 };
@@ -58,6 +60,14 @@ impl Session {
                 self.tx.statements.retain(|name, _| name.is_empty());
                 Ok(Done::Tag("DEALLOCATE ALL".to_owned()))
             }
+        }
+    }
+
+    /// Errors: 0A000 if a prepared statement would give other columns than when it was prepared.
+    async fn expect_same_columns(&mut self, name: &str) -> Result<(), Failure> {
+        match self.tx.statements.contains_key(name) {
+            true => Box::pin(self.describe_anew(name)).await,
+            false => Ok(()),
         }
     }
 

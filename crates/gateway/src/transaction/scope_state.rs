@@ -21,6 +21,9 @@ pub(crate) struct ScopeState {
     pub(crate) is_due: bool,
     /// Code has set what names depend on.
     pub(crate) is_stale_by_settings: bool,
+    /// How often the schema has been read as a transaction of the session sees it that has changed it: its number until the
+    /// transaction ends.
+    pub(crate) own_schemas: u64,
     /// The [`Registry::path_changes`](crate::registry::Registry::path_changes) after which its names were looked up.
     pub(crate) seen_path_changes: u64,
 }

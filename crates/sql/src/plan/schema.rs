@@ -37,6 +37,8 @@ pub struct Ddl {
     pub global_unique: Option<Box<GlobalIndex>>,
     /// It adds foreign keys, which hold over all nodes by entries of their own if the session wants that.
     pub foreign_keys: Option<Box<AddedForeignKeys>>,
+    /// The tables that it truncates to which entries of foreign keys refer, as SQL names.
+    pub truncates_referred: Vec<String>,
 }
 
 /// Foreign keys that a statement adds.

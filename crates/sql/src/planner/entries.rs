@@ -163,6 +163,16 @@ fn assigns<'a>(
     columns.any(|column| assigned.contains(&relation.columns[*column].name.as_str()))
 }
 
+/// The tables that a statement truncates to which entries refer, as SQL names.
+pub(super) fn truncated(tree: &NodeEnum, context: &Context<'_>) -> Vec<String> {
+    let NodeEnum::TruncateStmt(truncate) = tree else { return Vec::new() };
+    let named = truncate.relations.iter().filter_map(|relation| match &relation.node {
+        Some(NodeEnum::RangeVar(range)) => context.relation(range),
+        _ => None,
+    });
+    named.filter(|table| !table.referred.is_empty()).map(|table| table.sql_name()).collect()
+}
+
 /// A relation, and for a view all that it reads, through other views.
 fn behind<'a>(relation: &'a Arc<Relation>, context: &Context<'a>) -> Vec<&'a Arc<Relation>> {
     let mut found = vec![relation];

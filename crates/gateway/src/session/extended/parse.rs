@@ -248,6 +248,10 @@ impl Session {
                 let own = u64::from(self.has_own_schema());
                 (self.tx.catalog.version, 2 * self.tx.registry.cluster.publisher.changes() + own)
             }
+            // A change may be undone, and another one then leads to a schema of the same number.
+            false if self.has_own_schema() => {
+                (self.tx.catalog.version, self.tx.scope_state.own_schemas)
+            }
             false => (self.tx.catalog.version, 0),
         }
     }
