@@ -9,26 +9,6 @@ CREATE TABLE told (id int, v int);
 INSERT INTO told SELECT g, g FROM generate_series(1, 9) g;
 PREPARE all_of AS SELECT * FROM told WHERE id = 3;
 EXECUTE all_of;
--- A change that is undone, and another one.
-BEGIN;
-SAVEPOINT a;
-CREATE TABLE beside (a int);
-ROLLBACK TO a;
-EXECUTE all_of;
-ALTER TABLE told ALTER v TYPE text USING 'abcd';
-EXECUTE all_of;
-ROLLBACK;
-EXECUTE all_of;
-BEGIN;
-SAVEPOINT a;
-ALTER TABLE told ADD q int;
-ROLLBACK TO a;
-EXECUTE all_of;
-ROLLBACK;
-BEGIN;
-ALTER TABLE told ADD q int;
-EXECUTE all_of;
-ROLLBACK;
 -- Functions, types and operators that names mean.
 CREATE SCHEMA one;
 CREATE SCHEMA other;

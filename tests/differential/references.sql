@@ -1,8 +1,8 @@
 --! changes data
---! distribution own: shops HASH (id); sales HASH (id); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b); wholes HASH (b); late HASH (id)
---! distribution other: shops HASH (id); sales HASH (day); people HASH (id); coins HASH (k); uses HASH (coin); parts HASH (n); wholes HASH (a); late HASH (n)
---! distribution several: shops HASH (id); sales HASH (id, day); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b, n); wholes HASH (b); late HASH (id)
---! distribution near: shops REPLICATED; sales HASH (id); people REPLICATED; coins REPLICATED; uses HASH (id); parts REPLICATED; wholes REPLICATED; late HASH (shop)
+--! distribution own: shops HASH (id); sales HASH (id); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b); wholes HASH (b); late HASH (id); given HASH (id); loose HASH (k)
+--! distribution other: shops HASH (id); sales HASH (day); people HASH (id); coins HASH (k); uses HASH (coin); parts HASH (n); wholes HASH (a); late HASH (n); given HASH (id); loose HASH (k)
+--! distribution several: shops HASH (id); sales HASH (id, day); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b, n); wholes HASH (b); late HASH (id); given HASH (id); loose HASH (shop)
+--! distribution near: shops REPLICATED; sales HASH (id); people REPLICATED; coins REPLICATED; uses HASH (id); parts REPLICATED; wholes REPLICATED; late HASH (shop); given HASH (id); loose REPLICATED
 -- Foreign keys that do not pair the distribution keys, beside one PostgreSQL.
 
 SET tutti.foreign_keys = 'global';
@@ -147,6 +147,28 @@ UPDATE wholes SET n = n + 1;
 UPDATE parts SET a = 'a5' WHERE a = 'a6';
 UPDATE parts SET a = 'a5', b = 5 WHERE a = 'a6';
 SELECT n, a, b FROM parts ORDER BY n LIMIT 20;
+-- A column that is added with what its rows refer to.
+CREATE TABLE given (id int PRIMARY KEY);
+INSERT INTO given SELECT generate_series(1, 9);
+ALTER TABLE given ADD COLUMN shop int DEFAULT 21 REFERENCES shops DEFERRABLE INITIALLY DEFERRED, ADD COLUMN n int NOT NULL DEFAULT 1;
+ALTER TABLE given ADD COLUMN other int DEFAULT 9999 CHECK (other > 0) CONSTRAINT other_shop REFERENCES shops;
+DELETE FROM shops WHERE id = 21;
+BEGIN;
+UPDATE given SET shop = 9999 WHERE id = 1;
+UPDATE given SET shop = 22 WHERE id = 1;
+COMMIT;
+SELECT conname, condeferrable, condeferred, convalidated FROM pg_constraint WHERE conrelid = 'given'::regclass AND contype = 'f';
+DROP TABLE given;
+-- Rows without a key.
+CREATE TABLE loose (k int, shop int REFERENCES shops);
+INSERT INTO loose VALUES (NULL, 21), (NULL, 21), (1, 22), (1, 22), (NULL, NULL);
+UPDATE loose SET shop = 23 WHERE k IS NULL AND shop = 21;
+DELETE FROM shops WHERE id = 22;
+DELETE FROM loose WHERE k = 1;
+DELETE FROM shops WHERE id = 22;
+UPDATE loose SET k = 5;
+DELETE FROM loose;
+DROP TABLE loose;
 -- Deferred.
 CREATE TABLE late (id int, n int, shop int, PRIMARY KEY (id, n, shop));
 ALTER TABLE late ADD CONSTRAINT late_shop FOREIGN KEY (shop) REFERENCES shops DEFERRABLE INITIALLY DEFERRED;

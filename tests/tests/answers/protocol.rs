@@ -863,3 +863,34 @@ fn the_gateway_says_what_postgresql_says() -> Result<()> {
     ensure!(wrong.is_empty(), "{} conversations differ\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }
+
+/// A change of the schema that is undone, and another one behind it, lead to schemas of the same number.
+#[test]
+fn no_other_columns_come_than_were_told_after_a_change_that_was_undone() -> Result<()> {
+    let cluster = TestCluster::start(2)?;
+    let mut client = Client::connect(&cluster.endpoint())?;
+    client.query("CREATE TABLE told (id int, v int) DISTRIBUTE BY HASH (id)")?;
+    client.query("INSERT INTO told SELECT g, g FROM generate_series(1, 9) g")?;
+    client.query("PREPARE all_of AS SELECT * FROM told WHERE id = 3")?;
+    let mut state = |sql: &str| -> Result<String> {
+        let answer = client.simple(sql, b"")?;
+        Ok(answer.error().map_or_else(String::new, |error| error.sqlstate().to_owned()))
+    };
+    for change in ["ALTER TABLE told ALTER v TYPE text USING 'abcd'", "ALTER TABLE told ADD q int"]
+    {
+        for (sql, expected) in [
+            ("BEGIN", ""),
+            ("SAVEPOINT a", ""),
+            ("CREATE TABLE beside (a int)", ""),
+            ("ROLLBACK TO a", ""),
+            ("EXECUTE all_of", ""),
+            (change, ""),
+            ("EXECUTE all_of", "0A000"),
+            ("ROLLBACK", ""),
+            ("EXECUTE all_of", ""),
+        ] {
+            assert_eq!(state(sql)?, expected, "{sql} ({change})");
+        }
+    }
+    Ok(())
+}

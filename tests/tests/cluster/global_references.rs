@@ -272,6 +272,7 @@ fn changes_of_the_schema_that_would_break_it_are_refused() -> Result<()> {
         ("ALTER TABLE sales DISTRIBUTE BY HASH (shop)", "0A000"),
         ("SELECT tutti_replicate('shops')", "0A000"),
         ("TRUNCATE shops", "0A000"),
+        ("ALTER TABLE shops ALTER COLUMN id TYPE bigint", "0A000"),
         ("DROP INDEX shops_code", "2BP01"),
         ("DROP TABLE shops", "2BP01"),
     ] {
@@ -282,6 +283,10 @@ fn changes_of_the_schema_that_would_break_it_are_refused() -> Result<()> {
         ensure!(sqlstate(&mut client, sql)? == "23503", "{sql}");
     }
     client.query("CREATE TABLE moments (at timestamp PRIMARY KEY) DISTRIBUTE BY HASH (at)")?;
+    client.query(
+        "CREATE TABLE times (k int, at timestamptz, PRIMARY KEY (k, at)) DISTRIBUTE BY HASH (k)",
+    )?;
+    client.query("CREATE TABLE pairs (a int, b int, PRIMARY KEY (a, b)) DISTRIBUTE BY HASH (a)")?;
     // What cannot be kept so is refused, and what the setting is not wanted for.
     for (setting, sql) in [
         ("global", "ALTER TABLE sales ADD FOREIGN KEY (shop) REFERENCES shops ON DELETE CASCADE"),
@@ -290,6 +295,11 @@ fn changes_of_the_schema_that_would_break_it_are_refused() -> Result<()> {
             "global",
             "CREATE TABLE few (id int PRIMARY KEY, at date REFERENCES moments) DISTRIBUTE BY HASH (id)",
         ),
+        (
+            "global",
+            "CREATE TABLE few (id int PRIMARY KEY, k int, at timestamp, FOREIGN KEY (k, at) REFERENCES times) DISTRIBUTE BY HASH (id)",
+        ),
+        ("global", "ALTER TABLE sales ADD FOREIGN KEY (shop, shop) REFERENCES pairs"),
         ("colocated", "ALTER TABLE sales ADD FOREIGN KEY (shop) REFERENCES shops"),
     ] {
         client.query(&format!("SET tutti.foreign_keys = '{setting}'"))?;

@@ -200,6 +200,11 @@ CREATE OR REPLACE FUNCTION tutti.expect_drain(of_kind text, changed oid) RETURNS
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $tutti$
 BEGIN
     IF current_setting('tutti.draining', true) IS DISTINCT FROM tutti.draining() THEN
+        IF NOT EXISTS (SELECT FROM tutti.kept k WHERE k.kind = of_kind AND k.number = changed) THEN
+            RAISE serialization_failure USING MESSAGE = 'could not serialize access due to concurrent update',
+                DETAIL = 'A table was changed of which entries are kept that the transaction''s snapshot does not show: they were made after it.',
+                HINT = 'The transaction might succeed if retried.';
+        END IF;
         RAISE feature_not_supported USING
             MESSAGE = (SELECT CASE k.kind
                     WHEN 'unique' THEN format('the entries of index "%s", which is unique over all nodes, would not be kept here',

@@ -10,13 +10,15 @@
 -- not by the rows that it refers to; and the bucket map. Nothing: neither is possible.
 CREATE OR REPLACE FUNCTION tutti.place_of_reference(wanted oid) RETURNS TABLE (placed_by integer, through oid, map integer)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
-    SELECT f.* FROM pg_constraint k JOIN tutti.placement p ON p.relation = k.confrelid AND p.kind = 'hash' CROSS JOIN LATERAL (
-        SELECT array_position(k.confkey, p.key_attnum), NULL::oid, p.map
+    SELECT f.placed_by, f.through, f.map FROM pg_constraint k JOIN tutti.placement p ON p.relation = k.confrelid AND p.kind = 'hash' CROSS JOIN LATERAL (
+        SELECT 1, array_position(k.confkey, p.key_attnum), NULL::oid, p.map
         WHERE p.key_attnum = ANY (k.confkey) AND NOT EXISTS (SELECT FROM tutti.map m WHERE m.id = p.map AND m.splits IS NOT NULL)
-        UNION ALL SELECT array_position(k.confkey, u.attnums[array_lower(u.attnums, 1)]), u.number, p.map
-        FROM tutti.unique_index u WHERE u.relation = k.confrelid AND u.index = k.conindid) AS f
+        UNION ALL SELECT 2, array_position(k.confkey, u.attnums[array_lower(u.attnums, 1)]), u.number, p.map
+        FROM tutti.unique_index u WHERE u.relation = k.confrelid AND u.index = k.conindid
+        -- One node has all rows.
+        UNION ALL SELECT 3, 1, NULL, p.map WHERE (SELECT count(*) FROM tutti.node) = 1) AS f (rank, placed_by, through, map)
     WHERE k.oid = wanted
-    ORDER BY 2 NULLS FIRST LIMIT 1
+    ORDER BY f.rank LIMIT 1
 $tutti$;
 COMMENT ON FUNCTION tutti.place_of_reference IS 'Where the entries of a foreign key would be. For the functions of this schema.';
 
@@ -140,6 +142,14 @@ BEGIN
             WHERE (a.attrelid = found.conrelid AND a.attnum = ANY (found.conkey)
                 OR a.attrelid = found.confrelid AND a.attnum = ANY (found.confkey)) AND NOT l.collisdeterministic)
             THEN 'One of its columns has a nondeterministic collation.'
+        WHEN (SELECT count(DISTINCT a) < cardinality(found.conkey) FROM unnest(found.conkey) AS a) THEN 'It names a column twice.'
+        -- Which is compared by the time zone, and entries are not a session's.
+        WHEN EXISTS (SELECT FROM unnest(found.conkey, found.confkey) AS u (own, theirs)
+            JOIN pg_attribute a ON a.attrelid = found.conrelid AND a.attnum = u.own
+            JOIN pg_attribute b ON b.attrelid = found.confrelid AND b.attnum = u.theirs
+            WHERE a.atttypid <> b.atttypid AND (a.atttypid = ANY ('{date,time,timestamp,timestamptz}'::regtype[]::oid[])
+                OR b.atttypid = ANY ('{date,time,timestamp,timestamptz}'::regtype[]::oid[])))
+            THEN 'It compares times of two types.'
     END;
     problem := coalesce(problem, tutti.entry_problem(found.conrelid, found.conkey));
     IF problem IS NOT NULL THEN
@@ -239,7 +249,8 @@ BEGIN
                         WHERE %2$s AND (x.*)::text = (r.entry)::text LIMIT r.times FOR UPDATE OF x) AS l
                     WHERE e.ctid = l.at RETURNING 1)
                 SELECT (SELECT count(*) FROM d), (SELECT sum(times) FROM r)', entries,
-            (SELECT string_agg(format('x.%1$I = (r.entry).%1$I', c), ' AND ') FROM unnest(it.entry_columns) AS u (c)))
+            (SELECT string_agg(format(CASE WHEN c = ANY (it.columns) THEN 'x.%1$I = (r.entry).%1$I'
+                ELSE 'x.%1$I IS NOT DISTINCT FROM (r.entry).%1$I' END, c), ' AND ') FROM unnest(it.entry_columns) AS u (c)))
             INTO gone, wanted USING removed;
         IF gone <> wanted THEN
             RAISE internal_error USING

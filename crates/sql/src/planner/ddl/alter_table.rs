@@ -28,6 +28,9 @@ pub(super) fn plan(alter: &AlterTableStmt, context: &Context<'_>) -> Result<Plan
             values.push(Values::OfEachNode);
             continue;
         };
+        if let Some(relation) = relation {
+            check_referred(command, relation)?;
+        }
         values.push(match relation {
             Some(relation) if !context.catalog.is_solo() => {
                 check(alter, command, relation, context)?
@@ -157,6 +160,21 @@ fn check(
         }
         _ => Ok(Values::OfEachNode),
     }
+}
+
+/// Its foreign keys would be made anew, and with the client's constraint the entries would go whose own is to be.
+fn check_referred(command: &AlterTableCmd, relation: &Relation) -> Result<(), Refusal> {
+    let is_named = |column: &usize| relation.columns[*column].name == command.name;
+    if command.subtype() != AlterTableType::AtAlterColumnType
+        || !relation.referred.iter().any(is_named)
+    {
+        return Ok(());
+    }
+    Err(Refusal::unsupported(
+        format!("column \"{}\" cannot be changed to another type", command.name),
+        "A foreign key that holds over all nodes refers to it.",
+        "DROP CONSTRAINT first, and add it again.",
+    ))
 }
 
 /// The distribution key must stay what the buckets were computed from.

@@ -5,7 +5,10 @@
 //! Start reading at [`added`]; the reasons are docs/decisions/2026-11-30-foreign-keys-over-nodes.md.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AlterTableCmd, AlterTableStmt, ConstrType, Constraint, Node};
+use pg_query::protobuf::{
+    AlterTableCmd, AlterTableStmt, AlterTableType, ColumnDef, ConstrType, Constraint, DropBehavior,
+    Node,
+};
 
 use crate::catalog::{Placement, Relation};
 use crate::plan::AddedForeignKeys;
@@ -49,29 +52,91 @@ fn is_foreign_key(constraint: &Constraint) -> bool {
 fn unvalidated(alter: &AlterTableStmt, context: &Context<'_>) -> Option<String> {
     let own = alter.relation.as_ref().and_then(|range| context.relation(range))?;
     let mut alter = alter.clone();
+    let mut added = Vec::new();
     let mut is_changed = false;
     for command in &mut alter.cmds {
         let Some(NodeEnum::AlterTableCmd(command)) = &mut command.node else { continue };
-        if let Some(constraint) = foreign_key(command)
-            && !constraint.skip_validation
-            && is_over_nodes(constraint, own, context)
-        {
-            constraint.skip_validation = true;
-            constraint.initially_valid = false;
-            is_changed = true;
+        match command.def.as_mut().and_then(|def| def.node.as_mut()) {
+            Some(NodeEnum::Constraint(constraint))
+                if is_foreign_key(constraint)
+                    && !constraint.skip_validation
+                    && is_over_nodes(constraint, own, context) =>
+            {
+                leave_unchecked(constraint);
+                is_changed = true;
+            }
+            Some(NodeEnum::ColumnDef(column)) => {
+                added.extend(taken_out(column, own, context));
+            }
+            _ => (),
         }
     }
-    if !is_changed {
+    if !is_changed && added.is_empty() {
         return None;
     }
+    alter.cmds.extend(added);
     NodeEnum::AlterTableStmt(alter).deparse(pg_query::DeparseOptions::default()).ok()
 }
 
-fn foreign_key(command: &mut AlterTableCmd) -> Option<&mut Constraint> {
-    match &mut command.def.as_mut()?.node {
-        Some(NodeEnum::Constraint(constraint)) if is_foreign_key(constraint) => Some(constraint),
-        _ => None,
+fn leave_unchecked(constraint: &mut Constraint) {
+    constraint.skip_validation = true;
+    constraint.initially_valid = false;
+}
+
+/// The foreign keys of a new column, as commands that add them to the table: of a column they cannot be NOT VALID, and a
+/// default would be looked for.
+fn taken_out(column: &mut ColumnDef, own: &Relation, context: &Context<'_>) -> Vec<Node> {
+    let mut commands = Vec::new();
+    let mut kept = Vec::new();
+    let mut last: Option<Constraint> = None;
+    let add = |constraint: Option<Constraint>, commands: &mut Vec<Node>| {
+        let Some(constraint) = constraint else { return };
+        let command = AlterTableCmd {
+            subtype: AlterTableType::AtAddConstraint as i32,
+            def: Some(Box::new(Node { node: Some(NodeEnum::Constraint(Box::new(constraint))) })),
+            behavior: DropBehavior::DropRestrict as i32,
+            ..AlterTableCmd::default()
+        };
+        commands.push(Node { node: Some(NodeEnum::AlterTableCmd(Box::new(command))) });
+    };
+    for node in std::mem::take(&mut column.constraints) {
+        let constraint = match &node.node {
+            Some(NodeEnum::Constraint(constraint)) => constraint,
+            _ => {
+                kept.push(node);
+                continue;
+            }
+        };
+        match (constraint.contype(), &mut last) {
+            // What is said of the one before it.
+            (ConstrType::ConstrAttrDeferrable, Some(last)) => last.deferrable = true,
+            (ConstrType::ConstrAttrNotDeferrable, Some(last)) => last.deferrable = false,
+            (ConstrType::ConstrAttrDeferred, Some(last)) => {
+                (last.deferrable, last.initdeferred) = (true, true);
+            }
+            (ConstrType::ConstrAttrImmediate, Some(last)) => last.initdeferred = false,
+            (ConstrType::ConstrForeign, _) => {
+                add(last.take(), &mut commands);
+                let mut named = Constraint::clone(constraint);
+                let name = pg_query::protobuf::String { sval: column.colname.clone() };
+                named.fk_attrs = vec![Node { node: Some(NodeEnum::String(name)) }];
+                match is_over_nodes(&named, own, context) {
+                    true => {
+                        leave_unchecked(&mut named);
+                        last = Some(named);
+                    }
+                    false => kept.push(node),
+                }
+            }
+            _ => {
+                add(last.take(), &mut commands);
+                kept.push(node);
+            }
+        }
     }
+    add(last.take(), &mut commands);
+    column.constraints = kept;
+    commands
 }
 
 /// Whether a row and the one that it refers to may be on different nodes, both tables being distributed by hash.
