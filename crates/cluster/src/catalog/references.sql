@@ -14,9 +14,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on 
         SELECT 1, array_position(k.confkey, p.key_attnum), NULL::oid, p.map
         WHERE p.key_attnum = ANY (k.confkey) AND NOT EXISTS (SELECT FROM tutti.map m WHERE m.id = p.map AND m.splits IS NOT NULL)
         UNION ALL SELECT 2, array_position(k.confkey, u.attnums[array_lower(u.attnums, 1)]), u.number, p.map
-        FROM tutti.unique_index u WHERE u.relation = k.confrelid AND u.index = k.conindid
-        -- One node has all rows.
-        UNION ALL SELECT 3, 1, NULL, p.map WHERE (SELECT count(*) FROM tutti.node) = 1) AS f (rank, placed_by, through, map)
+        FROM tutti.unique_index u WHERE u.relation = k.confrelid AND u.index = k.conindid) AS f (rank, placed_by, through, map)
     WHERE k.oid = wanted
     ORDER BY f.rank LIMIT 1
 $tutti$;

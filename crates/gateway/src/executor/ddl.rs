@@ -67,7 +67,7 @@ impl Executor<'_> {
         call: &Call,
     ) -> Result<Done, Failure> {
         let unvalidated = ddl.foreign_keys.as_ref().and_then(|keys| keys.unvalidated.as_deref());
-        let unvalidated = unvalidated.filter(|_| self.tx.settings.global_foreign_keys);
+        let unvalidated = unvalidated.filter(|_| self.adds_global_references(ddl));
         if ddl.global_unique.is_some() || unvalidated.is_some() {
             self.need_all_rows()?;
         }
@@ -76,9 +76,6 @@ impl Executor<'_> {
             self.free_references(&ddl.truncates_referred).await?;
         }
         let done = self.change_schema(ddl, text, call).await?;
-        if !ddl.truncates_referred.is_empty() && ddl.scope == DdlNodes::HomeAsItIs {
-            self.bind_references().await?;
-        }
         if let Some(rows) = &ddl.rows {
             self.copy_tables_of(rows).await?;
         }
@@ -492,9 +489,11 @@ impl Executor<'_> {
         }
     }
 
-    /// Whether foreign keys that a statement adds may have to hold over all nodes by entries.
+    /// Whether foreign keys that a statement adds may have to hold over all nodes by entries. One node checks all by itself.
     fn adds_global_references(&self, ddl: &Ddl) -> bool {
-        ddl.foreign_keys.is_some() && self.tx.settings.global_foreign_keys
+        ddl.foreign_keys.is_some()
+            && self.tx.settings.global_foreign_keys
+            && 1 < self.tx.catalog.nodes.len()
     }
 
     /// Registers a new table on all nodes that have it; where it was made on node 1 only, it is

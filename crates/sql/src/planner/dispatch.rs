@@ -259,16 +259,6 @@ fn refuse_filling_by_changes(tree: &NodeEnum, context: &Context<'_>) -> Result<(
 fn choose_solo(statement: &Statement, context: &Context<'_>) -> Result<Planned, Refusal> {
     let of_session = match &statement.tree {
         NodeEnum::SelectStmt(select) => utility::special_select(select, context)?,
-        // What entries are kept of is looked at behind such a statement, also where all of it is on one node.
-        NodeEnum::TruncateStmt(_)
-        | NodeEnum::AlterTableStmt(_)
-        | NodeEnum::RenameStmt(_)
-        | NodeEnum::DropStmt(_)
-        | NodeEnum::AlterObjectSchemaStmt(_)
-            if context.catalog.has_kept =>
-        {
-            Some(schema_plan(statement, context)?)
-        }
         tree => utility::plan_within(solo::run_within(tree), statement)?,
     };
     Ok(of_session.unwrap_or_else(|| solo::plan_solo(statement, context)))
