@@ -238,13 +238,16 @@ COMMENT ON FUNCTION tutti.written_relations IS 'On which relations the transacti
 CREATE OR REPLACE FUNCTION tutti.begin_drain(seal text) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
+    locked oid[];
     written tutti.kept;
     names text[];
 BEGIN
     IF tutti.is_sealed('drain entries', seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can keep entries';
     END IF;
-    FOR written IN SELECT k.* FROM tutti.kept k WHERE k.relation = ANY (tutti.written_relations()) LOOP
+    -- Once, and not for each of what entries are kept of: it reads all locks of the server.
+    locked := tutti.written_relations();
+    FOR written IN SELECT k.* FROM tutti.kept k WHERE k.relation = ANY (locked) LOOP
         PERFORM tutti.refuse_namesakes(written);
         SELECT names || array_agg(format('%I.%I', n.nspname, concat('tutti_', written.kind, '_', written.number, '_', s.suffix)))
             INTO names FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

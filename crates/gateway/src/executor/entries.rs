@@ -17,7 +17,8 @@ use tutti_cluster::catalog::entries::{
     Changed, EntryKind, EntryPlace, WANTED_REFERENCES, WantedReference, bind_sql, check_sql,
     drain_sql, entries_sql, free_sql, keep_sql, make_unique_sql,
 };
-use tutti_link::connection::NodeError;
+use tutti_link::Link;
+use tutti_link::connection::{NodeConnection, NodeError};
 use tutti_sql::catalog::{Catalog, Kept, KeptKind, MapId, NodeId, Placement, Relation};
 use tutti_sql::catalog::{quote_identifier, quote_literal};
 use tutti_sql::hash::{Bucket, KeyType};
@@ -85,7 +86,10 @@ impl Executor<'_> {
             self.drain(node, &mut entries).await?;
         }
         let catalog = self.tx.catalog.clone();
-        let later = self.references_checked_later(&catalog);
+        let later = match catalog.has_references {
+            true => self.references_checked_later(&catalog),
+            false => Vec::new(),
+        };
         for ((number, node), changed) in entries.into_arrays() {
             let is_checked = match number.0 {
                 EntryKind::Unique => false,
@@ -149,9 +153,8 @@ impl Executor<'_> {
         let registry = self.tx.registry.clone();
         for node in nodes {
             let link = self.tx.enlist(node, Access::Write).await?;
-            link.learn_moment().await?;
-            let (sql, values) = check_sql(link.connection(), later, &registry.cluster.seals);
-            link.query_with(&sql, values).await.map_err(without_place)?;
+            let seals = &registry.cluster.seals;
+            run_sealed(link, |connection| check_sql(connection, later, seals)).await?;
         }
         Ok(())
     }
@@ -221,11 +224,8 @@ impl Executor<'_> {
         self.tx.wait_for_visible(node).await?;
         // Asked in one flight with BEGIN, if it is not there yet.
         let link = self.tx.enlist(node, Access::Write).await?;
-        link.learn_moment().await?;
         let seals = &registry.cluster.seals;
-        let (sql, values) = keep_sql(link.connection(), number, changed, flag, seals);
-        link.query_with(&sql, values).await.map_err(without_place)?;
-        Ok(())
+        run_sealed(link, |connection| keep_sql(connection, number, changed, flag, seals)).await
     }
 
     /// Before entries are made of what is new: they are made from all rows that there are, and not from those that an older
@@ -251,9 +251,8 @@ impl Executor<'_> {
         let registry = self.tx.registry.clone();
         for node in [NodeId::HOME].into_iter().chain(self.other_nodes()) {
             let link = self.tx.enlist_begun(node, Access::Write).await?;
-            link.learn_moment().await?;
-            let (sql, values) = free_sql(link.connection(), tables, &registry.cluster.seals);
-            link.query_with(&sql, values).await.map_err(without_place)?;
+            let seals = &registry.cluster.seals;
+            run_sealed(link, |connection| free_sql(connection, tables, seals)).await?;
         }
         Ok(())
     }
@@ -263,9 +262,8 @@ impl Executor<'_> {
         let registry = self.tx.registry.clone();
         for node in [NodeId::HOME].into_iter().chain(self.other_nodes()) {
             let link = self.tx.enlist_begun(node, Access::Write).await?;
-            link.learn_moment().await?;
-            let (sql, values) = bind_sql(link.connection(), &registry.cluster.seals);
-            link.query_with(&sql, values).await.map_err(without_place)?;
+            let seals = &registry.cluster.seals;
+            run_sealed(link, |connection| bind_sql(connection, seals)).await?;
         }
         Ok(())
     }
@@ -303,11 +301,11 @@ impl Executor<'_> {
         let nodes = [&[NodeId::HOME], others].concat();
         for node in &nodes {
             let link = self.tx.enlist_begun(*node, Access::Write).await?;
-            link.learn_moment().await?;
             let seals = &registry.cluster.seals;
-            let (sql, values) =
-                make_unique_sql(link.connection(), (schema, name), number, key_type, seals);
-            link.query_with(&sql, values).await.map_err(without_place)?;
+            let make = |connection: &NodeConnection| {
+                make_unique_sql(connection, (schema, name), number, key_type, seals)
+            };
+            run_sealed(link, make).await?;
         }
         let made = Made { number: (EntryKind::Unique, number), key_type, map };
         for node in &nodes {
@@ -359,10 +357,8 @@ impl Executor<'_> {
         };
         for node in nodes {
             let link = self.tx.enlist_begun(*node, Access::Write).await?;
-            link.learn_moment().await?;
             let seals = &registry.cluster.seals;
-            let (sql, values) = wanted.make_sql(link.connection(), key_type, seals);
-            link.query_with(&sql, values).await.map_err(without_place)?;
+            run_sealed(link, |connection| wanted.make_sql(connection, key_type, seals)).await?;
         }
         let Some(EntryPlace { map, .. }) = wanted.place else { return Ok(()) };
         let made = Made { number: (EntryKind::Reference, wanted.number), key_type, map };
@@ -420,6 +416,17 @@ fn hashed_as(place: &EntryPlace) -> Result<KeyType, String> {
             place.column
         )),
     }
+}
+
+/// Runs what one of our functions is asked for, with the seals that it takes.
+async fn run_sealed(
+    link: &mut Link,
+    sealed: impl FnOnce(&NodeConnection) -> (String, Vec<String>),
+) -> Result<(), Failure> {
+    link.learn_moment().await?;
+    let (sql, values) = sealed(link.connection());
+    link.query_with(&sql, values).await.map_err(without_place)?;
+    Ok(())
 }
 
 /// Where in our functions it happened does not concern the client.
