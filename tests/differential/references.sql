@@ -1,8 +1,8 @@
 --! changes data
---! distribution own: shops HASH (id); sales HASH (id); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b); wholes HASH (b); late HASH (id); given HASH (id); loose HASH (k)
---! distribution other: shops HASH (id); sales HASH (day); people HASH (id); coins HASH (k); uses HASH (coin); parts HASH (n); wholes HASH (a); late HASH (n); given HASH (id); loose HASH (k)
---! distribution several: shops HASH (id); sales HASH (id, day); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b, n); wholes HASH (b); late HASH (id); given HASH (id); loose HASH (shop)
---! distribution near: shops REPLICATED; sales HASH (id); people REPLICATED; coins REPLICATED; uses HASH (id); parts REPLICATED; wholes REPLICATED; late HASH (shop); given HASH (id); loose REPLICATED
+--! distribution own: shops HASH (id); sales HASH (id); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b); wholes HASH (b); late HASH (id); given HASH (id); loose HASH (k); fans HASH (k)
+--! distribution other: shops HASH (id); sales HASH (day); people HASH (id); coins HASH (k); uses HASH (coin); parts HASH (n); wholes HASH (a); late HASH (n); given HASH (id); loose HASH (k); fans HASH (k)
+--! distribution several: shops HASH (id); sales HASH (id, day); people HASH (id); coins HASH (id); uses HASH (id); parts HASH (b, n); wholes HASH (b); late HASH (id); given HASH (id); loose HASH (shop); fans HASH (k)
+--! distribution near: shops REPLICATED; sales HASH (id); people REPLICATED; coins REPLICATED; uses HASH (id); parts REPLICATED; wholes REPLICATED; late HASH (shop); given HASH (id); loose REPLICATED; fans HASH (k)
 -- Foreign keys that do not pair the distribution keys, beside one PostgreSQL.
 
 SET tutti.foreign_keys = 'global';
@@ -222,6 +222,30 @@ ALTER TABLE sales ADD COLUMN note text;
 ALTER TABLE sales DROP COLUMN shop;
 INSERT INTO sales VALUES (2, 1, 'x');
 DROP TABLE late, shops;
+-- One statement that drops a key and adds it, and TRUNCATE of tables that refer to each other.
+INSERT INTO people VALUES (1, NULL), (2, 1);
+ALTER TABLE people DROP CONSTRAINT people_boss_fkey, ADD CONSTRAINT boss FOREIGN KEY (boss) REFERENCES people;
+ALTER TABLE people DROP CONSTRAINT boss, ADD CONSTRAINT boss FOREIGN KEY (boss) REFERENCES people DEFERRABLE INITIALLY DEFERRED;
+ALTER TABLE people ADD COLUMN other int;
+ALTER TABLE people DROP COLUMN other, ADD COLUMN other int REFERENCES people;
+ALTER TABLE people DROP COLUMN other, ADD COLUMN other int REFERENCES people;
+INSERT INTO people VALUES (3, 2, 2), (4, 3, 99);
+INSERT INTO people VALUES (3, 2, 2);
+DELETE FROM people WHERE id = 2;
+CREATE TABLE fans (k int, person int CONSTRAINT fans_person REFERENCES people);
+INSERT INTO fans VALUES (1, 1), (2, 2);
+TRUNCATE people;
+TRUNCATE people CASCADE;
+SELECT (SELECT count(*) FROM people), (SELECT count(*) FROM fans);
+INSERT INTO people VALUES (1, NULL), (2, 1);
+INSERT INTO fans VALUES (1, 1), (2, 2), (3, 3);
+INSERT INTO fans VALUES (1, 1), (2, 2);
+BEGIN;
+TRUNCATE people, fans;
+ROLLBACK;
+SELECT (SELECT count(*) FROM people), (SELECT count(*) FROM fans);
+TRUNCATE people, fans;
+DROP TABLE fans;
 DROP TABLE people;
 DROP TABLE wholes CASCADE;
 INSERT INTO parts VALUES (53, 'a1', 2);

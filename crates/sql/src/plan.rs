@@ -35,7 +35,7 @@ pub use residue::Residue;
 pub use rows::{LockMode, ReturnedRows, RowKind, RowsWrite, TableLock};
 pub use schema::{
     AddedForeignKeys, AddedIndex, Computed, ConcurrentIndex, CreatedTable, Ddl, DdlNodes, Draws,
-    DroppedIndex, FilledView, GlobalIndex, IndexName, Lending, Unnamed,
+    DroppedIndex, FilledView, GlobalIndex, IndexName, Lending, Truncated, Unnamed,
 };
 pub use session::{
     InstanceNamed, Placing, PreparedCommand, RequestCall, Setting, Shown, SignalTarget,

@@ -14,14 +14,18 @@ use tutti_tests::gateway::TestCluster;
 use tutti_tests::process::{self, GatewayProcess};
 use tutti_tests::servers;
 
-/// The second refers to the first by its key, and by a value that is unique over all nodes.
-const TABLES: [&str; 6] = [
+/// The second refers to the first by its key, and by a value that is unique over all nodes; others go with its rows, or
+/// forget them.
+const TABLES: [&str; 9] = [
     "CREATE TABLE shops (id int PRIMARY KEY, code text) DISTRIBUTE BY HASH (id)",
     "CREATE UNIQUE INDEX shops_code ON shops (code) WITH (tutti.global_unique)",
     "SET tutti.foreign_keys = 'global'",
     "CREATE TABLE sales (id int PRIMARY KEY, shop int, code text) DISTRIBUTE BY HASH (id)",
     "ALTER TABLE sales ADD CONSTRAINT sales_shop FOREIGN KEY (shop) REFERENCES shops",
     "ALTER TABLE sales ADD CONSTRAINT sales_code FOREIGN KEY (code) REFERENCES shops (code)",
+    "CREATE TABLE doors (id int PRIMARY KEY, shop int REFERENCES shops ON DELETE CASCADE) DISTRIBUTE BY HASH (id)",
+    "CREATE TABLE locks (id int PRIMARY KEY, door int REFERENCES doors ON DELETE CASCADE) DISTRIBUTE BY HASH (id)",
+    "CREATE TABLE visits (id int PRIMARY KEY, shop int REFERENCES shops ON DELETE SET NULL) DISTRIBUTE BY HASH (id)",
 ];
 /// Few, which all sessions want.
 const SHOPS: u32 = 8;
@@ -70,7 +74,8 @@ fn write(endpoint: &Endpoint, next: &AtomicI64, seed: u64, stop: &AtomicBool) ->
             let shop = rng.random_range(0..SHOPS);
             let other = rng.random_range(0..SHOPS);
             let id = next.fetch_add(1, Ordering::Relaxed);
-            let sql = match rng.random_range(0..9) {
+            let door = rng.random_range(0..4 * SHOPS);
+            let sql = match rng.random_range(0..14) {
                 0 | 1 => format!(
                     "INSERT INTO shops VALUES ({shop}, 'c{shop}') ON CONFLICT (id) DO NOTHING"
                 ),
@@ -82,6 +87,13 @@ fn write(endpoint: &Endpoint, next: &AtomicI64, seed: u64, stop: &AtomicBool) ->
                 ),
                 6 => format!("UPDATE sales SET shop = {other} WHERE shop = {shop}"),
                 7 => format!("UPDATE sales SET id = {id} WHERE id = {}", rng.random_range(0..id)),
+                8 => format!(
+                    "INSERT INTO doors VALUES ({door}, {shop}) ON CONFLICT (id) DO UPDATE SET shop = {other}"
+                ),
+                9 => format!("INSERT INTO locks SELECT {id}, {door} WHERE {door} % 2 = 0"),
+                10 => format!("INSERT INTO locks VALUES ({id}, {door})"),
+                11 => format!("INSERT INTO visits VALUES ({id}, {shop}), ({id} + 100000, {other})"),
+                12 => format!("DELETE FROM doors WHERE id IN ({door}, {})", door / 2),
                 _ => format!("DELETE FROM sales WHERE shop = {shop} OR code = 'c{other}'"),
             };
             let failed = sqlstate(&mut session, &sql)?;
@@ -104,6 +116,16 @@ fn ensure_none_dangles(endpoint: &Endpoint) -> Result<()> {
                WHERE s.shop IS NOT NULL AND a.id IS NULL OR s.code IS NOT NULL AND b.code IS NULL";
     let dangling = client.query(sql)?;
     ensure!(dangling.is_empty(), "{dangling:?}");
+    for (table, column, referred) in
+        [("doors", "shop", "shops"), ("locks", "door", "doors"), ("visits", "shop", "shops")]
+    {
+        let sql = format!(
+            "SELECT t.* FROM {table} t LEFT JOIN {referred} r ON r.id = t.{column} \
+             WHERE t.{column} IS NOT NULL AND r.id IS NULL"
+        );
+        let dangling = client.query(&sql)?;
+        ensure!(dangling.is_empty(), "{table}: {dangling:?}");
+    }
     Ok(())
 }
 
@@ -223,7 +245,10 @@ fn clients_cannot_touch_entries_and_are_told_what_they_may_read() -> Result<()> 
     owner.query("CREATE ROLE clerk LOGIN")?;
     owner.query("GRANT INSERT, UPDATE, DELETE ON sales, shops TO clerk")?;
     owner.query("GRANT SELECT (id) ON shops TO clerk")?;
-    let number = owner.value("SELECT number FROM tutti.reference WHERE columns = '{shop}'")?;
+    let number = owner.value(
+        "SELECT r.number FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key \
+         WHERE k.conname = 'sales_shop'",
+    )?;
     let mut clerk = Client::connect_as(&cluster.endpoint(), "clerk")?;
     for sql in [
         format!("SELECT * FROM tutti.reference_{number}"),
@@ -251,6 +276,78 @@ fn clients_cannot_touch_entries_and_are_told_what_they_may_read() -> Result<()> 
     let told = detail(&mut owner, "INSERT INTO sales VALUES (9, 99, NULL)")?;
     ensure!(told == "23503 Key (shop)=(99) is not present in table \"shops\".", "{told}");
     clerk.query("INSERT INTO sales VALUES (2, 2, 'two')")?;
+    Ok(())
+}
+
+/// What goes with what is deleted, whoever deletes it, goes as its table's owner would delete it, and as nobody more.
+#[test]
+fn rows_go_with_others_as_their_owner_deletes_them() -> Result<()> {
+    let cluster = cluster()?;
+    let mut owner = Client::connect(&cluster.endpoint())?;
+    for sql in [
+        "CREATE ROLE clerk LOGIN",
+        "CREATE ROLE keeper LOGIN",
+        "GRANT CREATE, USAGE ON SCHEMA public TO keeper",
+        "GRANT SELECT, DELETE, REFERENCES ON shops TO clerk, keeper",
+        "ALTER TABLE doors OWNER TO keeper",
+        "INSERT INTO shops SELECT g, 'c' || g FROM generate_series(1, 9) g",
+        "INSERT INTO doors SELECT g, g FROM generate_series(1, 9) g",
+        "INSERT INTO locks SELECT g, g FROM generate_series(1, 9) g",
+    ] {
+        owner.query(sql)?;
+    }
+    let mut clerk = Client::connect_as(&cluster.endpoint(), "clerk")?;
+    let mut keeper = Client::connect_as(&cluster.endpoint(), "keeper")?;
+    clerk.query("DELETE FROM shops WHERE id = 1")?;
+    ensure!(owner.value("SELECT count(*) FROM locks")? == "8");
+    ensure!(sqlstate(&mut clerk, "DELETE FROM doors WHERE id = 2")? == "42501");
+    let number = owner.value(
+        "SELECT r.number FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key \
+         WHERE k.conname = 'doors_shop_fkey'",
+    )?;
+    for sql in [
+        format!("SELECT tutti.act_reference_{number}('{{}}')"),
+        format!("SELECT tutti.act_on_rows({number}, '{{}}', 'x')"),
+        format!("SELECT tutti.action_of({number}, '{{}}', 'x')"),
+    ] {
+        let told = sqlstate(&mut clerk, &sql)?;
+        ensure!(told == "42501" || told == "0A000", "{told}: {sql}");
+    }
+
+    // Whoever its code runs as.
+    keeper.query(
+        "CREATE FUNCTION public.say() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE EXCEPTION '% for %', current_user, session_user; END $$",
+    )?;
+    keeper
+        .query("CREATE TRIGGER say BEFORE DELETE ON doors FOR EACH ROW EXECUTE FUNCTION say()")?;
+    let said = |session: &mut Client, sql: &str| -> Result<String> {
+        let answer = session.simple(sql, &[])?;
+        let error = answer.error().context("it does not fail")?;
+        Ok(error.message().to_owned())
+    };
+    let told = said(&mut clerk, "DELETE FROM shops WHERE id = 2")?;
+    ensure!(told == "keeper for clerk", "{told}");
+    // Nor if its owner makes what acts another.
+    let acting = format!("tutti.act_reference_{number}(tutti.reference_{number}[])");
+    for change in ["SECURITY INVOKER", "OWNER TO clerk", "RENAME TO mine"] {
+        let changed = sqlstate(&mut keeper, &format!("ALTER FUNCTION {acting} {change}"))?;
+        if changed.is_empty() {
+            let told = said(&mut owner, "DELETE FROM shops WHERE id = 2")?;
+            ensure!(!told.starts_with("postgres"), "{change}: {told}");
+        }
+    }
+    ensure!(sqlstate(&mut keeper, &format!("DROP FUNCTION {acting}"))? != "");
+
+    owner.query("DROP TRIGGER say ON doors")?;
+    owner.query("ALTER TABLE doors DROP CONSTRAINT doors_shop_fkey")?;
+    owner.query("SET tutti.foreign_keys = 'global'")?;
+    owner.query("ALTER TABLE doors ADD FOREIGN KEY (shop) REFERENCES shops ON DELETE CASCADE")?;
+    owner.query("ALTER TABLE doors OWNER TO postgres")?;
+    owner.query("DROP OWNED BY keeper")?;
+    owner.query("DROP ROLE keeper")?;
+    clerk.query("DELETE FROM shops WHERE id = 2")?;
+    ensure!(owner.value("SELECT count(*) FROM locks")? == "7");
     Ok(())
 }
 
@@ -289,7 +386,19 @@ fn changes_of_the_schema_that_would_break_it_are_refused() -> Result<()> {
     client.query("CREATE TABLE pairs (a int, b int, PRIMARY KEY (a, b)) DISTRIBUTE BY HASH (a)")?;
     // What cannot be kept so is refused, and what the setting is not wanted for.
     for (setting, sql) in [
-        ("global", "ALTER TABLE sales ADD FOREIGN KEY (shop) REFERENCES shops ON DELETE CASCADE"),
+        (
+            "global",
+            "ALTER TABLE sales ADD FOREIGN KEY (shop) REFERENCES shops ON DELETE SET DEFAULT",
+        ),
+        ("global", "ALTER TABLE sales ADD FOREIGN KEY (shop) REFERENCES shops ON UPDATE SET NULL"),
+        (
+            "global",
+            "ALTER TABLE sales ADD FOREIGN KEY (code) REFERENCES shops (code) ON DELETE CASCADE",
+        ),
+        (
+            "global",
+            "ALTER TABLE sales ADD FOREIGN KEY (shop, id) REFERENCES pairs ON DELETE SET NULL",
+        ),
         ("global", "ALTER TABLE sales ADD FOREIGN KEY (shop) REFERENCES shops MATCH FULL"),
         (
             "global",
@@ -308,10 +417,12 @@ fn changes_of_the_schema_that_would_break_it_are_refused() -> Result<()> {
     }
     client.query("DROP TABLE shops CASCADE")?;
     client.query("INSERT INTO sales VALUES (2, 3, NULL)")?;
+    client.query("DROP TABLE doors CASCADE")?;
     for node in cluster.nodes() {
         let left = "SELECT count(*) FROM pg_class WHERE relname ~ '^(reference|unique)_[0-9]' AND relkind = 'r'";
         ensure!(Client::connect(&node)?.value(left)? == "0", "entries are left");
-        let left = "SELECT count(*) FROM pg_proc WHERE proname ~ '^note_(reference|unique)_'";
+        let left =
+            "SELECT count(*) FROM pg_proc WHERE proname ~ '^(note|tell|act)_(reference|unique)_'";
         ensure!(Client::connect(&node)?.value(left)? == "0", "functions are left");
     }
     Ok(())

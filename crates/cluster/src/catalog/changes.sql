@@ -230,8 +230,9 @@ BEGIN
     CROSS JOIN LATERAL unnest(f.conkey, f.confkey) WITH ORDINALITY AS u (own, other, place)
     JOIN pg_attribute k ON k.attrelid = f.conrelid AND k.attnum = u.own
     JOIN pg_attribute r ON r.attrelid = f.confrelid AND r.attnum = u.other
-    -- What holds over all nodes does nothing to other rows, and is checked when these are where they belong.
-    WHERE n.nspname <> 'tutti' AND NOT EXISTS (SELECT FROM tutti.reference y WHERE y.foreign_key = f.oid)
+    -- What holds over all nodes is checked when rows are where they belong.
+    WHERE n.nspname <> 'tutti'
+        AND (e.statement = 4 AND e.by <> 0 OR NOT EXISTS (SELECT FROM tutti.reference y WHERE y.foreign_key = f.oid))
     ORDER BY f.oid, u.place;
 
     RETURN QUERY SELECT 'row', t.oid::text, n.nspname::text, t.typname::text, t.typarray::text,

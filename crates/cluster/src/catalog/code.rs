@@ -212,7 +212,8 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE o.kind = 'rule' AND (r.ev_action::text NOT LIKE '({QUERY :commandType 7 %'
     OR r.ev_qual::text LIKE '%{SUBLINK %');";
 
-/// Children, and foreign keys, but for those that hold over all nodes by entries, once for DELETE and once for UPDATE: relation, the other with its schema
+/// Children, and foreign keys, once for DELETE and once for UPDATE (of those that hold over all nodes by entries only what
+/// they do): relation, the other with its schema
 /// and name, what it is written by, as what; each column that is referred to and that refers, whether
 /// the action sets it, and to its default; the foreign key, and which statement it is about.
 const WRITTEN_WITH: &str = "SELECT h.inhparent, h.inhrelid, n.nspname, c.relname, 15, 0,
@@ -233,7 +234,7 @@ CROSS JOIN LATERAL unnest(f.conkey, f.confkey) WITH ORDINALITY AS u (own, other,
 JOIN pg_attribute k ON k.attrelid = f.conrelid AND k.attnum = u.own
 JOIN pg_attribute r ON r.attrelid = f.confrelid AND r.attnum = u.other
 WHERE f.contype = 'f' AND n.nspname <> 'tutti'
-    AND NOT EXISTS (SELECT FROM tutti.reference r WHERE r.foreign_key = f.oid);";
+    AND (e.statement = 4 AND e.by <> 0 OR NOT EXISTS (SELECT FROM tutti.reference r WHERE r.foreign_key = f.oid));";
 
 const EVENT_TRIGGERS: &str =
     "SELECT evtname, evtfoid FROM pg_event_trigger WHERE evtenabled <> 'D';";

@@ -12,6 +12,7 @@ use tutti_link::connection::NodeConnection;
 use tutti_link::seals::{Seals, digest};
 use tutti_sql::catalog::{Column, Kept, KeptKind, MapId, quote_literal};
 use tutti_sql::hash::KeyType;
+use tutti_sql::plan::Truncated;
 use tutti_wire::error_fields::ErrorFields;
 
 use super::placement::sealed_message;
@@ -137,6 +138,8 @@ pub struct WantedReference {
     pub name: String,
     /// Where its entries can be; `None`: nowhere.
     pub place: Option<EntryPlace>,
+    /// Of the column that its table is distributed by, if that is one: its type, as node 1 numbers it, and the map.
+    pub key: Option<(u32, MapId)>,
 }
 
 /// What says on which node an entry is.
@@ -168,33 +171,41 @@ impl WantedReference {
             }),
             None => None,
         };
+        let key = match (text(8), text(9)) {
+            (Some(key_type), Some(map)) => Some((key_type.parse().ok()?, MapId(map.parse().ok()?))),
+            _ => None,
+        };
         Some(Self {
             number: text(0)?.parse().ok()?,
             schema: text(1)?,
             table: text(2)?,
             name: text(3)?,
             place,
+            key,
         })
     }
 
     /// SQL that makes what keeps it on one node, and its parameters. `key_type`: of the value that says where an entry is;
-    /// any, if it cannot be kept. Requires: the connection knows its moment.
+    /// any, if it cannot be kept. `row_bucket`: computes the bucket of a row of its table, of the distribution key that stands
+    /// for `{}` in it; empty, if it cannot be said so. Requires: the connection knows its moment.
     ///
     /// Its errors are the node's: 0A000 for one that cannot be kept so.
     pub fn make_sql(
         &self,
         connection: &NodeConnection,
         key_type: KeyType,
+        row_bucket: &str,
         seals: &Seals,
     ) -> (String, Vec<String>) {
         let Self { number, schema, table, name, .. } = self;
         let (number, bucket) = (number.to_string(), bucket_sql(key_type));
-        let message = sealed_message("make reference", &[schema, table, name, &number, &bucket]);
+        let message =
+            sealed_message("make reference", &[schema, table, name, &number, &bucket, row_bucket]);
         let seal = seals.seal_now(connection, &message);
-        let [schema, table, name, bucket] =
-            [schema, table, name, &bucket].map(|it| quote_literal(it));
+        let [schema, table, name, bucket, row_bucket] =
+            [schema, table, name, &bucket, row_bucket].map(quote_literal);
         let sql = format!(
-            "SELECT tutti.make_reference({schema}, {table}, {name}, {number}, {bucket}, $1)"
+            "SELECT tutti.make_reference({schema}, {table}, {name}, {number}, {bucket}, {row_bucket}, $1)"
         );
         (sql, vec![seal])
     }
@@ -218,6 +229,32 @@ pub fn drain_sql(connection: &NodeConnection, seals: &Seals) -> (String, Vec<Str
     ("SELECT tutti.drain_entries($1)".to_owned(), vec![seal])
 }
 
+/// What has become of an entry.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Change {
+    /// Its row has it from now on.
+    Added,
+    /// Its row has it no more.
+    Removed,
+    /// It is gone with what it refers to, and its row is to be acted on.
+    Orphaned,
+}
+
+impl Change {
+    fn sign(self) -> char {
+        match self {
+            Self::Added => '+',
+            Self::Removed => '-',
+            Self::Orphaned => '!',
+        }
+    }
+
+    fn signed(sign: &str) -> Option<Self> {
+        let mut all = [Self::Added, Self::Removed, Self::Orphaned].into_iter();
+        all.find(|change| sign.chars().eq([change.sign()]))
+    }
+}
+
 /// What a notice of [`drain_sql`] tells.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Changed {
@@ -225,9 +262,9 @@ pub struct Changed {
     pub kind: EntryKind,
     /// Its number.
     pub number: u32,
-    /// The entry is there from now on; otherwise it is not any more.
-    pub is_added: bool,
-    /// The bucket of the value that says where it is.
+    /// What has become of it.
+    pub change: Change,
+    /// The bucket of the value that says where it is; of one that is orphaned, where its row is.
     pub bucket: u16,
     /// The entry, as the text of a composite value.
     pub entry: String,
@@ -238,9 +275,8 @@ impl Changed {
     /// connection is in: code of others may tell anything.
     pub fn read(notice: &ErrorFields, connection: &NodeConnection, seals: &Seals) -> Option<Self> {
         let (changed, seal) = Self::parse(notice)?;
-        let sign = if changed.is_added { '+' } else { '-' };
-        let Self { kind, number, bucket, entry, .. } = &changed;
-        let message = format!("told {} {number} {sign} {bucket} {entry}", kind.name());
+        let Self { kind, number, change, bucket, entry } = &changed;
+        let message = format!("told {} {number} {} {bucket} {entry}", kind.name(), change.sign());
         (!seal.is_empty() && seals.seal_now(connection, &message) == seal).then_some(changed)
     }
 
@@ -248,15 +284,11 @@ impl Changed {
         let mut words = notice.message().split(' ');
         let kind = EntryKind::named(words.next()?)?;
         let number = words.next()?.parse().ok()?;
-        let is_added = match words.next()? {
-            "+" => true,
-            "-" => false,
-            _ => return None,
-        };
+        let change = Change::signed(words.next()?)?;
         let bucket = words.next()?.parse().ok()?;
         let seal = words.next()?;
         (words.next().is_none() && notice.get(b'V') == Some("INFO")).then_some(())?;
-        Some((Self { kind, number, is_added, bucket, entry: notice.get(b'D')?.to_owned() }, seal))
+        Some((Self { kind, number, change, bucket, entry: notice.get(b'D')?.to_owned() }, seal))
     }
 }
 
@@ -279,6 +311,21 @@ pub fn keep_sql(
     (format!("SELECT tutti.keep_{kind}({number}, $1, $2, {flag}, $3)"), vec![removed, added, seal])
 }
 
+/// SQL that does to rows of a node what their foreign key says, given the text of an array of their entries, which are gone
+/// because what they refer to is deleted; and its parameters. Requires: the connection knows its moment.
+///
+/// Its errors are the node's, those of the table's triggers among them.
+pub fn act_sql(
+    connection: &NodeConnection,
+    number: u32,
+    entries: String,
+    seals: &Seals,
+) -> (String, Vec<String>) {
+    let message = format!("act reference {number} {}", digest(&entries));
+    let seal = seals.seal_now(connection, &message);
+    (format!("SELECT tutti.act_on_rows({number}, $1, $2)"), vec![entries, seal])
+}
+
 /// SQL that fails if rows, or values of unique indexes over all nodes, that the open transaction has changed on a node are
 /// referred to; and its parameters. `later`: the numbers of foreign keys that are checked later. Requires: the connection
 /// knows its moment.
@@ -295,18 +342,19 @@ pub fn check_sql(
     ("SELECT tutti.check_references($1, $2)".to_owned(), vec![later, seal])
 }
 
-/// SQL that lets these tables, by qualified SQL names, be truncated although entries refer to them; and its parameters.
-/// Requires: the connection knows its moment, and [`bind_sql`] follows.
+/// SQL that lets tables be truncated although entries refer to them; and its parameters. Requires: the connection knows its
+/// moment, and [`bind_sql`] follows.
 pub fn free_sql(
     connection: &NodeConnection,
-    tables: &[String],
+    Truncated { tables, cascades }: &Truncated,
     seals: &Seals,
 ) -> (String, Vec<String>) {
     let mut names = TextArray::default();
     tables.iter().for_each(|table| names.push(table));
     let tables = names.finish();
-    let seal = seals.seal_now(connection, &format!("free references {tables}"));
-    ("SELECT tutti.free_references($1, $2)".to_owned(), vec![tables, seal])
+    let flagged = if *cascades { "t" } else { "f" };
+    let seal = seals.seal_now(connection, &format!("free references {flagged} {tables}"));
+    (format!("SELECT tutti.free_references($1, {cascades}, $2)"), vec![tables, seal])
 }
 
 /// SQL that undoes [`free_sql`], behind the statement; and its parameters.
@@ -330,7 +378,7 @@ mod tests {
                 Changed {
                     kind: EntryKind::Unique,
                     number: 17,
-                    is_added: true,
+                    change: Change::Added,
                     bucket: 1023,
                     entry: "(a,1)".to_owned()
                 },

@@ -7,7 +7,8 @@
 --
 -- What changes is noted by constraint triggers that are deferred: the server keeps their events in memory, and forgets
 -- those of what is undone. A gateway has them fire after each statement, by drain_entries, which sends a notice for each
--- change, and brings these to the entries, by keep_unique and keep_reference. If one fires otherwise, at COMMIT at the
+-- change, and brings these to the entries, by keep_unique and keep_reference, and to the rows that refer to what is
+-- gone, by act_on_rows. If one fires otherwise, at COMMIT at the
 -- latest, nobody would keep the entries: it fails.
 
 CREATE TABLE IF NOT EXISTS tutti.unique_index (
@@ -19,7 +20,6 @@ CREATE TABLE IF NOT EXISTS tutti.unique_index (
     key name NOT NULL
 );
 COMMENT ON TABLE tutti.unique_index IS 'Unique indexes that hold over all nodes without containing the distribution key, by the number that the index got on node 1: its entries are in unique_NUMBER. Tables and indexes are named by their oid on this server, columns by what they were called then.';
-
 
 CREATE TABLE IF NOT EXISTS tutti.reference (
     number oid PRIMARY KEY,
@@ -253,6 +253,9 @@ BEGIN
             INTO names FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             CROSS JOIN unnest('{i,u,d}'::text[]) AS s (suffix) WHERE c.oid = written.relation;
     END LOOP;
+    names := names || ARRAY(SELECT format('tutti.%I', t.tgname) FROM tutti.reference r
+        JOIN pg_trigger t ON t.tgrelid = to_regclass(concat('tutti.reference_', r.number)) AND t.tgname = concat('orphans_reference_', r.number)
+        WHERE t.tgrelid = ANY (locked) ORDER BY r.number);
     PERFORM set_config('tutti.draining', tutti.draining(), true);
     RETURN array_to_string(names, ', ');
 END $tutti$;
@@ -301,10 +304,11 @@ BEGIN
     FOR gone IN SELECT r.* FROM tutti.reference r
         WHERE NOT EXISTS (SELECT FROM pg_constraint c WHERE c.oid = r.foreign_key) ORDER BY r.number
     LOOP
-        EXECUTE format('DROP FUNCTION IF EXISTS tutti.%I() CASCADE', 'note_reference_' || gone.number);
+        EXECUTE format('DROP FUNCTION IF EXISTS tutti.%I(), tutti.%I() CASCADE', 'note_reference_' || gone.number, 'tell_reference_' || gone.number);
         EXECUTE format('DROP TABLE IF EXISTS tutti.%I', 'reference_' || gone.number);
         DELETE FROM tutti.reference r WHERE r.number = gone.number;
     END LOOP;
+    PERFORM tutti.own_action(r) FROM tutti.reference r;
     FOR gone IN SELECT u.* FROM tutti.unique_index u
         WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = u.index) ORDER BY u.number
     LOOP

@@ -20,12 +20,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on 
 $tutti$;
 COMMENT ON FUNCTION tutti.place_of_reference IS 'Where the entries of a foreign key would be. For the functions of this schema.';
 
--- Foreign keys that the transaction has made, between tables that are distributed by hash, which no node can check.
+-- Foreign keys that the transaction has made, between tables that are distributed by hash, which no node can check. `key_type`,
+-- `key_map`: of its own table, if that is distributed by one column.
+DROP FUNCTION IF EXISTS tutti.wanted_references();
 CREATE OR REPLACE FUNCTION tutti.wanted_references() RETURNS
-    TABLE (number oid, in_schema name, of_table name, called name, value_column name, value_type oid, referred_type oid, map integer)
+    TABLE (number oid, in_schema name, of_table name, called name, value_column name, value_type oid, referred_type oid, map integer,
+        key_type oid, key_map integer)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET row_security = on AS $tutti$
 BEGIN
-    RETURN QUERY SELECT k.oid, n.nspname, c.relname, k.conname, a.attname, a.atttypid, r.atttypid, w.map
+    RETURN QUERY SELECT k.oid, n.nspname, c.relname, k.conname, a.attname, a.atttypid, r.atttypid, w.map, key.atttypid,
+        CASE WHEN key.attnum IS NOT NULL THEN p.map END
     FROM unnest(tutti.changed_relations()) AS o JOIN pg_constraint k ON k.conrelid = o AND k.contype = 'f' AND k.conparentid = 0
     JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> 'tutti'
     JOIN tutti.placement p ON p.relation = k.conrelid AND p.kind = 'hash'
@@ -33,11 +37,12 @@ BEGIN
     LEFT JOIN LATERAL tutti.place_of_reference(k.oid) AS w ON true
     LEFT JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = k.conkey[w.placed_by]
     LEFT JOIN pg_attribute r ON r.attrelid = k.confrelid AND r.attnum = k.confkey[w.placed_by]
+    LEFT JOIN pg_attribute key ON key.attrelid = k.conrelid AND key.attnum = p.key_attnum AND p.computed IS NULL
     WHERE NOT EXISTS (SELECT FROM tutti.reference x WHERE x.foreign_key = k.oid)
     AND (p.map <> rp.map OR EXISTS (SELECT FROM unnest(coalesce(p.key_attnums, ARRAY[p.key_attnum]),
-            coalesce(rp.key_attnums, ARRAY[rp.key_attnum])) AS key (own, theirs)
+            coalesce(rp.key_attnums, ARRAY[rp.key_attnum])) AS pair (own, theirs)
         WHERE NOT EXISTS (SELECT FROM generate_subscripts(k.conkey, 1) AS i
-            WHERE k.conkey[i] = key.own AND k.confkey[i] = key.theirs)))
+            WHERE k.conkey[i] = pair.own AND k.confkey[i] = pair.theirs)))
     ORDER BY k.oid;
 END $tutti$;
 COMMENT ON FUNCTION tutti.wanted_references IS 'Foreign keys of what the transaction has changed that hold by entries alone, and have none yet.';
@@ -49,31 +54,44 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
 DECLARE
     called text := concat('reference_', kept);
 BEGIN
-    EXECUTE (SELECT format('ALTER TABLE tutti.%I ADD CONSTRAINT %I FOREIGN KEY (%s) REFERENCES %s (%s) DEFERRABLE INITIALLY DEFERRED NOT VALID',
+    EXECUTE (SELECT format('ALTER TABLE tutti.%I ADD CONSTRAINT %I FOREIGN KEY (%s) REFERENCES %s (%s)%s DEFERRABLE INITIALLY DEFERRED NOT VALID',
             called, called,
             (SELECT string_agg(quote_ident(c), ', ' ORDER BY p) FROM unnest(r.columns) WITH ORDINALITY AS u (c, p)),
             coalesce('tutti.unique_' || r.through, r.referred::regclass::text),
             (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY u.place) FROM unnest(k.confkey) WITH ORDINALITY AS u (attnum, place)
-                JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.attnum))
+                JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.attnum),
+            -- Whatever becomes of the rows, they refer to it no more.
+            CASE WHEN k.confdeltype IN ('c', 'n') THEN ' ON DELETE CASCADE' END)
         FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key WHERE r.number = kept);
     UPDATE pg_constraint k SET convalidated = true
         WHERE k.conrelid = to_regclass(format('tutti.%I', called)) AND k.conname = called AND NOT k.convalidated;
+    -- It goes with the client's, also where a table is dropped with the other or loses a column, and no error about what
+    -- depends on what names it. (The entries themselves must not depend on it: dumps have tables before constraints.)
+    INSERT INTO pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
+        SELECT 'pg_constraint'::regclass, k.oid, 0, 'pg_constraint'::regclass, r.foreign_key, 0, 'a'
+        FROM tutti.reference r JOIN pg_constraint k ON k.conrelid = to_regclass(format('tutti.%I', called)) AND k.conname = called
+        WHERE r.number = kept;
 END $tutti$;
 COMMENT ON FUNCTION tutti.bind_reference IS 'Gives entries their foreign key. For the functions of this schema.';
 
 -- The server truncates nothing that something refers to which is not truncated with it; and entries are by a trigger of
 -- their table, behind that.
-CREATE OR REPLACE FUNCTION tutti.free_references(tables text, seal text) RETURNS void
+DROP FUNCTION IF EXISTS tutti.free_references(text, text);
+CREATE OR REPLACE FUNCTION tutti.free_references(tables text, cascades boolean, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $tutti$
 DECLARE
     acting name := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
     it tutti.reference;
 BEGIN
-    IF tutti.is_sealed('free references ' || tables, seal) IS NOT TRUE THEN
+    IF tutti.is_sealed(format('free references %s %s', cascades, tables), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can free entries';
     END IF;
     -- Whoever may not truncate them is told so by the statement, and must lock nothing before.
-    FOR it IN SELECT r.* FROM unnest(tables::text[]) AS t JOIN tutti.reference r ON r.referred = to_regclass(t)
+    FOR it IN WITH RECURSIVE truncated AS (
+            SELECT to_regclass(t)::oid AS relation FROM unnest(tables::text[]) AS t
+            UNION SELECT k.conrelid FROM truncated t JOIN pg_constraint k ON k.confrelid = t.relation AND k.contype = 'f'
+                AND k.connamespace <> 'tutti'::regnamespace WHERE cascades
+        ) SELECT r.* FROM truncated t JOIN tutti.reference r ON r.referred = t.relation
         WHERE has_table_privilege(acting, r.referred, 'TRUNCATE') ORDER BY r.number
     LOOP
         EXECUTE format('ALTER TABLE IF EXISTS tutti.%1$I DROP CONSTRAINT IF EXISTS %1$I', concat('reference_', it.number));
@@ -93,9 +111,82 @@ BEGIN
 END $tutti$;
 COMMENT ON FUNCTION tutti.bind_references IS 'Gives entries their foreign keys again. The caller must be a gateway.';
 
--- `bucket` computes the bucket of the value that stands for {} in it.
+-- Each entry that goes because what it refers to is deleted is told of, for its row, which is elsewhere: `row_bucket` computes
+-- the bucket of that, of the distribution key that stands for {} in it. (The entries of rows that are changed themselves
+-- are removed by keep_reference, not by a trigger.) What happens to the rows is a function of their table's owner's, as whom
+-- PostgreSQL does it too.
+CREATE OR REPLACE FUNCTION tutti.make_action(it tutti.reference, row_bucket text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    entries text := format('tutti.%I', concat('reference_', it.number));
+    told text := format('tutti.%I', concat('tell_reference_', it.number));
+    acted text := format('tutti.%I', concat('act_reference_', it.number));
+    body text;
+BEGIN
+    SELECT format($body$
+BEGIN
+    PERFORM tutti.expect_drain('reference', %1$s);
+    PERFORM tutti.tell_changed('reference', %1$s, '!', %2$s, ROW(%3$s)::%4$s::text);
+    RETURN NULL;
+END $body$, it.number, replace(row_bucket, '{}', format('OLD.%I', a.attname)),
+            (SELECT string_agg(format('OLD.%I', c), ', ' ORDER BY place) FROM unnest(it.entry_columns) WITH ORDINALITY AS u (c, place)), entries)
+        INTO STRICT body FROM tutti.placement p JOIN pg_attribute a ON a.attrelid = p.relation AND a.attnum = p.key_attnum
+        WHERE p.relation = it.relation AND a.attnum = ANY (it.entry_attnums);
+    EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+        told, body);
+    EXECUTE format('REVOKE ALL ON FUNCTION %s() FROM PUBLIC', told);
+    EXECUTE format('CREATE CONSTRAINT TRIGGER %I AFTER DELETE ON %s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
+            WHEN (pg_trigger_depth() > 0) EXECUTE FUNCTION %s()', concat('orphans_reference_', it.number), entries, told);
+
+    -- Under the client's search_path, as the triggers of the table are.
+    SELECT format($body$
+DECLARE
+    acted pg_catalog.regclass := (SELECT r.relation FROM tutti.reference r WHERE r.number OPERATOR(pg_catalog.=) %1$s);
+BEGIN
+    IF (SELECT pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.=) CURRENT_USER FROM pg_catalog.pg_class c
+            WHERE c.oid OPERATOR(pg_catalog.=) acted) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only the owner of its table acts for a foreign key';
+    END IF;
+    EXECUTE pg_catalog.concat(%2$L, acted, %3$L) USING entries;
+END $body$, it.number, CASE k.confdeltype WHEN 'c' THEN 'DELETE FROM ONLY ' ELSE 'UPDATE ONLY ' END,
+            concat(' AS t', CASE k.confdeltype WHEN 'c' THEN ' USING' ELSE
+                (SELECT concat(' SET ', string_agg(format('%I = NULL', a.attname), ', '), ' FROM')
+                    FROM unnest(coalesce(k.confdelsetcols, k.conkey)) AS u (attnum)
+                    JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum) END,
+                ' pg_catalog.unnest($1) AS e WHERE ',
+                (SELECT string_agg(format('t.%1$I OPERATOR(pg_catalog.=) e.%1$I%2$s', a.attname,
+                        (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l JOIN pg_namespace n ON n.oid = l.collnamespace
+                            WHERE l.oid = a.attcollation)), ' AND ')
+                    FROM unnest(k.conkey) AS u (attnum) JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum)))
+        INTO STRICT body FROM pg_constraint k WHERE k.oid = it.foreign_key;
+    EXECUTE format('CREATE FUNCTION %s(entries %s[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS %L', acted, entries, body);
+    EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', acted);
+    INSERT INTO pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
+        SELECT 'pg_proc'::regclass, format('%s(%s[])', acted, entries)::regprocedure, 0, 'pg_constraint'::regclass, it.foreign_key, 0, 'i';
+    PERFORM tutti.own_action(it);
+END $tutti$;
+COMMENT ON FUNCTION tutti.make_action IS 'Makes what a foreign key over all nodes does to rows that refer to what is deleted. For the functions of this schema.';
+
+-- Whoever owned the table may be gone, or no more trusted by who does.
+CREATE OR REPLACE FUNCTION tutti.own_action(it tutti.reference) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $tutti$
+DECLARE
+    wanted text;
+BEGIN
+    SELECT format('ALTER FUNCTION %s OWNER TO %I', f.oid::regprocedure, pg_get_userbyid(c.relowner)) INTO wanted
+        FROM pg_proc f JOIN pg_class c ON c.oid = it.relation
+        WHERE f.pronamespace = 'tutti'::regnamespace AND f.proname = concat('act_reference_', it.number) AND f.proowner <> c.relowner;
+    IF wanted IS NOT NULL THEN
+        EXECUTE wanted;
+    END IF;
+END $tutti$;
+COMMENT ON FUNCTION tutti.own_action IS 'What a foreign key does to rows it does as the owner of their table. For the functions of this schema.';
+
+-- `bucket` computes the bucket of the value that stands for {} in it; `row_bucket`, which is empty where a row is not by one
+-- column, that of the table's own distribution key.
+DROP FUNCTION IF EXISTS tutti.make_reference(text, text, text, oid, text, text);
 CREATE OR REPLACE FUNCTION tutti.make_reference(of_schema text, of_table text, called text, new_number oid, bucket text,
-    seal text) RETURNS void
+    row_bucket text, seal text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET client_min_messages = warning
 SET default_tablespace = '' SET default_table_access_method = heap AS $tutti$
 DECLARE
@@ -106,13 +197,14 @@ DECLARE
     referred pg_class;
     place record;
     identity smallint[];
+    row_key smallint;
     all_attnums smallint[];
     all_columns name[];
     problem text;
     other record;
 BEGIN
     IF tutti.is_sealed('make reference ' || (SELECT string_agg(octet_length(part) || ':' || part, '' ORDER BY position)
-            FROM unnest(ARRAY[of_schema, of_table, called, new_number::text, bucket]) WITH ORDINALITY AS u (part, position)),
+            FROM unnest(ARRAY[of_schema, of_table, called, new_number::text, bucket, row_bucket]) WITH ORDINALITY AS u (part, position)),
             seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can make a foreign key hold over all nodes';
     END IF;
@@ -127,15 +219,28 @@ BEGIN
         RAISE insufficient_privilege USING MESSAGE = format('must be owner of table %s', of_table);
     END IF;
     SELECT p.* INTO place FROM tutti.place_of_reference(found.oid) AS p;
+    -- By which row an entry is another than those of the same values: transactions do not wait for each other's.
+    SELECT coalesce((SELECT i.indkey::smallint[] FROM pg_index i WHERE i.indrelid = found.conrelid AND i.indisprimary),
+            p.key_attnums, ARRAY[p.key_attnum]), p.key_attnum
+        INTO identity, row_key FROM tutti.placement p WHERE p.relation = found.conrelid;
+    IF tutti.entry_problem(found.conrelid, identity) IS NOT NULL THEN
+        identity := '{}';
+    END IF;
     problem := CASE
         WHEN own.relkind <> 'r' OR own.relispartition THEN 'Its table is partitioned, or is a partition.'
         WHEN referred.relkind <> 'r' THEN format('Table "%s" is partitioned.', referred.relname)
         WHEN own.relpersistence <> 'p' OR referred.relpersistence <> 'p' THEN
             'One of the tables is UNLOGGED: a crash would empty it, and not the other nodes'' entries.'
         WHEN found.confmatchtype <> 's' THEN 'It says MATCH FULL.'
-        WHEN found.confdeltype NOT IN ('a', 'r') OR found.confupdtype NOT IN ('a', 'r') THEN
-            'It says CASCADE, SET NULL or SET DEFAULT, and the rows that would be changed are on other nodes.'
+        WHEN found.confdeltype = 'd' OR found.confupdtype IN ('n', 'd') THEN
+            'It says SET DEFAULT or ON UPDATE SET NULL, and the rows that would be changed are on other nodes.'
         WHEN place.placed_by IS NULL THEN format('The columns that it refers to do not contain the distribution key of table "%s" (one column, BY HASH), nor are they those of an index that is unique over all nodes.', referred.relname)
+        WHEN found.confdeltype IN ('c', 'n') AND place.through IS NOT NULL THEN
+            'It says ON DELETE CASCADE or SET NULL, and refers to columns that do not contain the distribution key.'
+        WHEN found.confdeltype IN ('c', 'n') AND (row_bucket = '' OR row_key <> ALL (found.conkey || identity)) THEN
+            'It says ON DELETE CASCADE or SET NULL, and by what its table is distributed entries cannot tell where its rows are.'
+        WHEN found.confdeltype = 'n' AND row_key = ANY (coalesce(found.confdelsetcols, found.conkey)) THEN
+            'It says ON DELETE SET NULL of the distribution key, by which rows would belong on other nodes.'
         WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
             WHERE (a.attrelid = found.conrelid AND a.attnum = ANY (found.conkey)
                 OR a.attrelid = found.confrelid AND a.attnum = ANY (found.confkey)) AND NOT l.collisdeterministic)
@@ -153,13 +258,7 @@ BEGIN
     IF problem IS NOT NULL THEN
         RAISE feature_not_supported USING
             MESSAGE = format('foreign key "%s" of table "%s" cannot hold over all nodes', called, of_table), DETAIL = problem,
-            HINT = 'With tutti.foreign_keys = ''global'' a foreign key is of plain columns of built-in types (numbers, texts, times, uuid, bytea, bool), NO ACTION or RESTRICT, between tables that are distributed BY HASH and not partitioned.';
-    END IF;
-    -- By which row an entry is another than those of the same values: transactions do not wait for each other's.
-    SELECT coalesce((SELECT i.indkey::smallint[] FROM pg_index i WHERE i.indrelid = found.conrelid AND i.indisprimary),
-        p.key_attnums, ARRAY[p.key_attnum]) INTO identity FROM tutti.placement p WHERE p.relation = found.conrelid;
-    IF tutti.entry_problem(found.conrelid, identity) IS NOT NULL THEN
-        identity := '{}';
+            HINT = 'With tutti.foreign_keys = ''global'' a foreign key is of plain columns of built-in types (numbers, texts, times, uuid, bytea, bool), NO ACTION, RESTRICT, ON DELETE CASCADE or SET NULL, between tables that are distributed BY HASH and not partitioned.';
     END IF;
     all_attnums := found.conkey || ARRAY(SELECT a FROM unnest(identity) WITH ORDINALITY AS u (a, place)
         WHERE a <> ALL (found.conkey) ORDER BY u.place);
@@ -181,12 +280,12 @@ BEGIN
             all_columns, place.placed_by, found.confrelid, place.through, place.map);
     PERFORM tutti.bind_reference(new_number);
     PERFORM tutti.make_notes(k, bucket) FROM tutti.kept k WHERE k.kind = 'reference' AND k.number = new_number;
-    -- All of it but the function goes with the constraint, also where its table is dropped with the other or loses a column, and is named by no
-    -- error about what depends on what.
+    IF found.confdeltype IN ('c', 'n') THEN
+        PERFORM tutti.make_action(r, row_bucket) FROM tutti.reference r WHERE r.number = new_number;
+    END IF;
     INSERT INTO pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
-        SELECT o.classid, o.objid, 0, 'pg_constraint'::regclass, found.oid, 0, 'a'
-        FROM (SELECT 'pg_class'::regclass, entries::regclass::oid
-            UNION ALL SELECT 'pg_trigger'::regclass, t.oid FROM pg_trigger t WHERE t.tgrelid = found.conrelid AND t.tgname LIKE concat('tutti\_reference\_', new_number, '\__')) AS o (classid, objid);
+        SELECT 'pg_trigger'::regclass, t.oid, 0, 'pg_constraint'::regclass, found.oid, 0, 'a'
+        FROM pg_trigger t WHERE t.tgrelid = found.conrelid AND t.tgname LIKE concat('tutti\_reference\_', new_number, '\__');
 END $tutti$;
 COMMENT ON FUNCTION tutti.make_reference IS 'Makes what keeps a foreign key over all nodes; it has no entries yet. The role must be the owner of the table, and the caller a gateway.';
 
@@ -198,7 +297,7 @@ DECLARE
     is_missing boolean := violation LIKE '% is not present in table %';
     it record;
 BEGIN
-    SELECT k.conname, c.relname, n.nspname, p.relname AS referred,
+    SELECT k.conname, k.confdeltype, k.confupdtype, c.relname, n.nspname, p.relname AS referred,
         (SELECT NOT s.relrowsecurity AND (has_table_privilege(acting, s.oid, 'SELECT') OR (SELECT bool_and(
                 has_column_privilege(acting, s.oid, a, 'SELECT')) FROM unnest(CASE WHEN is_missing THEN k.conkey ELSE k.confkey END) AS a))
             FROM pg_class s WHERE s.oid = CASE WHEN is_missing THEN k.conrelid ELSE k.confrelid END) AS may_read
@@ -206,6 +305,13 @@ BEGIN
         FROM tutti.reference r JOIN pg_constraint k ON k.oid = r.foreign_key JOIN pg_class c ON c.oid = k.conrelid
         JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_class p ON p.oid = k.confrelid
         WHERE concat('reference_', r.number) = constraint_name;
+    -- What is deleted takes along what refers to it, or is forgotten by that.
+    IF it.confupdtype = 'c' AND it.confdeltype IN ('c', 'n') AND NOT is_missing THEN
+        RAISE feature_not_supported USING
+            MESSAGE = format('what foreign key "%s" of table "%s" refers to cannot be changed', it.conname, it.relname),
+            DETAIL = 'It says ON UPDATE CASCADE, and the rows that would be changed are on other nodes.',
+            HINT = 'Insert a new row, change what refers to the old one, then delete that.';
+    END IF;
     RAISE foreign_key_violation USING
         MESSAGE = CASE WHEN is_missing
             THEN format('insert or update on table "%s" violates foreign key constraint "%s"', it.relname, it.conname)
@@ -214,6 +320,7 @@ BEGIN
         DETAIL = concat(CASE WHEN it.may_read THEN regexp_replace(violation, '^(.*) is (not present in|still referenced from) table ".*"\.$', '\1') ELSE 'Key' END,
             CASE WHEN is_missing THEN format(' is not present in table "%s".', it.referred)
                 ELSE format(' is still referenced from table "%s".', it.relname) END),
+        HINT = CASE WHEN it.confupdtype = 'c' AND NOT is_missing THEN 'Over nodes ON UPDATE CASCADE changes no rows.' ELSE '' END,
         SCHEMA = it.nspname, TABLE = it.relname, CONSTRAINT = it.conname;
 END $tutti$;
 COMMENT ON FUNCTION tutti.raise_violation IS 'Fails as PostgreSQL does for a foreign key, of which these are the entries'' constraint and detail. For the functions of this schema.';
@@ -273,6 +380,25 @@ EXCEPTION WHEN foreign_key_violation THEN
 END $tutti$;
 COMMENT ON FUNCTION tutti.keep_reference IS 'Removes and adds entries of a foreign key that holds over all nodes, those that belong on this node. The caller must be a gateway.';
 
+-- `entries`: text of an array of entries that are gone because what they refer to is deleted.
+CREATE OR REPLACE FUNCTION tutti.action_of(kept oid, entries text, seal text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $tutti$
+BEGIN
+    IF tutti.is_sealed(format('act reference %s %s', kept, encode(sha256(convert_to(entries, 'UTF8')), 'hex')), seal) IS NOT TRUE THEN
+        RAISE insufficient_privilege USING MESSAGE = 'only a gateway can act for a foreign key';
+    END IF;
+    RETURN format('SELECT tutti.act_reference_%1$s($1::tutti.reference_%1$s[])', kept);
+END $tutti$;
+COMMENT ON FUNCTION tutti.action_of IS 'What to run for the rows of entries that are gone. The caller must be a gateway.';
+
+-- The client's search_path is that of the triggers that are fired: so nothing is called here by a name alone.
+CREATE OR REPLACE FUNCTION tutti.act_on_rows(kept pg_catalog.oid, entries pg_catalog.text, seal pg_catalog.text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER AS $tutti$
+BEGIN
+    EXECUTE tutti.action_of(kept, entries, seal) USING entries;
+END $tutti$;
+COMMENT ON FUNCTION tutti.act_on_rows IS 'Deletes the rows of this node that refer to what is gone, or has them refer to nothing, as their foreign key says. The caller must be a gateway.';
+
 -- Of rows, and of values of unique indexes over all nodes, that others may refer to. `later`: text of an array of the
 -- numbers of those that are checked then.
 CREATE OR REPLACE FUNCTION tutti.check_references(later text, seal text) RETURNS void
@@ -289,7 +415,9 @@ BEGIN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can keep entries';
     END IF;
     written := tutti.written_relations();
+    -- (One that the same statement has dropped is not forgotten yet.)
     SELECT string_agg(format('tutti.%I', concat('reference_', r.number)), ', ') INTO names FROM tutti.reference r
+        JOIN pg_constraint k ON k.oid = r.foreign_key
         WHERE r.number <> ALL (later::oid[]) AND (r.referred = ANY (written)
             OR to_regclass(concat('tutti.reference_', r.number)) = ANY (written)
             OR to_regclass('tutti.unique_' || r.through) = ANY (written));

@@ -11,7 +11,7 @@
 
 /// Version of the tables, rights and functions below. Incremented with every change of them, so
 /// that a gateway upgrades what an earlier one created.
-pub const SCHEMA_VERSION: u32 = 38;
+pub const SCHEMA_VERSION: u32 = 39;
 
 /// Creates the schema where it is missing, and brings an older one to this version. Runs as one
 /// transaction, and again without effect. Refuses to change one of a later version.
@@ -37,10 +37,11 @@ pub const SCHEMA_VERSION: u32 = 38;
 /// - `lend` and `take_back` require a seal, and `lend` the right to read the tables: they run as the owner, for a
 ///   table gets a child for as long as a materialized view is filled; rows are stored in it as the table's owner;
 /// - `make_unique`, `make_reference`, `drain_entries` (by `begin_drain`), `keep_unique`, `keep_reference`,
-///   `check_references`, `free_references` and `bind_references` require a seal, and the first two also the rights of the table's owner: they keep what no client
-///   may write, the entries of unique indexes and foreign keys that hold over all nodes; `forget_entries` drops those of
+///   `check_references`, `free_references` and `bind_references` require a seal, and the first two also the rights of the
+///   table's owner: they keep what no client may write, the entries of unique indexes and foreign keys that hold over all nodes; `forget_entries` drops those of
 ///   what is gone; `entries_of_rows` reads a table as the caller; `kept_of`, `has_notes`, `place_of_reference` and
 ///   `wanted_references` read what all may;
+/// - `act_on_rows` requires a seal: what a foreign key does to rows it does as their table's owner;
 /// - `serve` requires a seal, for it says which backends belong to which gateway;
 /// - `give_warrant` requires a seal: the next change of this node's schema is a gateway's (`guard.sql`);
 ///   `use_warrant`, `use_lone_warrant` and `end_warrants` revoke that;
@@ -66,7 +67,7 @@ CREATE SCHEMA IF NOT EXISTS tutti;
 DO $tutti$
 BEGIN
     IF pg_catalog.to_regclass('tutti.secret') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 38) THEN
+        IF EXISTS (SELECT FROM tutti.secret s WHERE s.shape OPERATOR(pg_catalog.>) 39) THEN
             RAISE EXCEPTION 'a later version of Tutti has changed the schema \"tutti\"'
                 USING ERRCODE = '55000', HINT = 'Run that version, or a later one: this one does not know the tables as they are now.';
         END IF;
@@ -464,12 +465,12 @@ GRANT EXECUTE ON FUNCTION tutti.record_decision, tutti.register, tutti.note_chan
     tutti.is_clients, tutti.have_run_at_home, tutti.refuse_hidden, tutti.is_forced_on_owner, tutti.query_of_rows, tutti.give_warrant, tutti.use_warrant,
     tutti.use_lone_warrant, tutti.end_warrants, tutti.make_unique, tutti.begin_drain, tutti.drain_entries, tutti.keep_unique,
     tutti.entries_of_rows, tutti.forget_entries, tutti.unique_problem, tutti.kept_of, tutti.has_notes, tutti.wanted_references,
-    tutti.place_of_reference, tutti.make_reference, tutti.keep_reference, tutti.check_references, tutti.free_references, tutti.bind_references, tutti.reference_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
+    tutti.place_of_reference, tutti.make_reference, tutti.keep_reference, tutti.act_on_rows, tutti.check_references, tutti.free_references, tutti.bind_references, tutti.reference_problem, tutti.materialized_view, tutti.lend, tutti.take_back,
     tutti.unfinished, tutti.of_moment, tutti.statements, tutti.pg_relation_size, tutti.pg_table_size,
     tutti.pg_indexes_size, tutti.pg_total_relation_size, tutti.pg_database_size(name, bigint),
     tutti.pg_database_size(oid, bigint), tutti.relpages, tutti.reltuples, tutti.placement_option, tutti.keep_own_request TO PUBLIC;
 SELECT tutti.set_guard();
-UPDATE tutti.secret SET shape = 38;
+UPDATE tutti.secret SET shape = 39;
 "
 );
 
@@ -494,7 +495,7 @@ mod tests {
         });
         assert_eq!(
             (SCHEMA_VERSION, format!("{print:016x}")),
-            (38, "b3f6366bbf6971ac".to_owned()),
+            (39, "b136c46dcbb3dd15".to_owned()),
             "the schema has changed: increment SCHEMA_VERSION, where it stands in the SQL too, and put both here"
         );
     }

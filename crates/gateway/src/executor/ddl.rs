@@ -72,8 +72,8 @@ impl Executor<'_> {
             self.need_all_rows()?;
         }
         let text = unvalidated.unwrap_or(text);
-        if !ddl.truncates_referred.is_empty() {
-            self.free_references(&ddl.truncates_referred).await?;
+        if let Some(truncated) = &ddl.truncates {
+            self.free_references(truncated).await?;
         }
         let done = self.change_schema(ddl, text, call).await?;
         if let Some(rows) = &ddl.rows {
@@ -454,7 +454,7 @@ impl Executor<'_> {
         if self.adds_global_references(ddl) {
             self.make_global_references().await?;
         }
-        if !ddl.truncates_referred.is_empty() {
+        if ddl.truncates.is_some() {
             self.bind_references().await?;
         }
         let forget = match (ddl.may_drop, ddl.of_relations) {

@@ -14,15 +14,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tutti_cluster::catalog::entries::{
-    Changed, EntryKind, EntryPlace, WANTED_REFERENCES, WantedReference, bind_sql, check_sql,
-    drain_sql, entries_sql, free_sql, keep_sql, make_unique_sql,
+    Change, Changed, EntryKind, EntryPlace, WANTED_REFERENCES, WantedReference, act_sql, bind_sql,
+    check_sql, drain_sql, entries_sql, free_sql, keep_sql, make_unique_sql,
 };
 use tutti_link::Link;
 use tutti_link::connection::{NodeConnection, NodeError};
 use tutti_sql::catalog::{Catalog, Kept, KeptKind, MapId, NodeId, Placement, Relation};
 use tutti_sql::catalog::{quote_identifier, quote_literal};
 use tutti_sql::hash::{Bucket, KeyType};
-use tutti_sql::plan::{Access, GlobalIndex};
+use tutti_sql::plan::{Access, GlobalIndex, Truncated};
 use tutti_wire::error_fields::ErrorFields;
 
 use super::array_literal::ArrayText;
@@ -67,6 +67,9 @@ impl Entries {
     }
 }
 
+/// Rows to be acted on, by their foreign key and node: their entries, which are gone with what they refer to.
+type Orphans = BTreeMap<(u32, NodeId), ArrayText>;
+
 /// What is being made, and by what its entries are placed.
 struct Made {
     number: Number,
@@ -76,14 +79,32 @@ struct Made {
 
 impl Executor<'_> {
     /// After a statement that may have changed what entries are kept of: what has changed becomes what is there.
-    /// `checks`: it may have changed what foreign keys refer to by their entries.
+    /// `checks`: it may have changed what foreign keys refer to by their entries. `is_counted`: what its code does on its
+    /// nodes is counted.
     ///
     /// Errors: 23505 for a value that another row has, and 23503, as PostgreSQL words them.
-    pub(super) async fn keep_entries(&mut self, checks: bool) -> Result<(), Failure> {
+    pub(super) async fn keep_entries(
+        &mut self,
+        checks: bool,
+        is_counted: bool,
+    ) -> Result<(), Failure> {
         let mut checked: BTreeSet<_> = self.tx.transaction.writers().collect();
         let mut entries = Entries::default();
-        for node in checked.clone() {
-            self.drain(node, &mut entries).await?;
+        let mut asked = checked.clone();
+        // What refers to what is gone goes as well, and then what refers to that.
+        while !asked.is_empty() {
+            let mut orphans = Orphans::new();
+            for node in std::mem::take(&mut asked) {
+                self.drain(node, &mut entries, &mut orphans).await?;
+            }
+            if is_counted && !orphans.is_empty() {
+                return Err(acts_uncounted());
+            }
+            for ((number, node), rows) in orphans {
+                self.act_on_rows(number, node, rows).await?;
+                asked.insert(node);
+            }
+            checked.extend(&asked);
         }
         let catalog = self.tx.catalog.clone();
         let later = match catalog.has_references {
@@ -159,8 +180,29 @@ impl Executor<'_> {
         Ok(())
     }
 
+    /// Does to rows of a node what their foreign key says.
+    async fn act_on_rows(
+        &mut self,
+        number: u32,
+        node: NodeId,
+        rows: ArrayText,
+    ) -> Result<(), Failure> {
+        let registry = self.tx.registry.clone();
+        let rows = String::from_utf8_lossy(&rows.into_bytes()).into_owned();
+        // Their entries were written by the same transactions.
+        self.tx.wait_for_visible(node).await?;
+        let link = self.tx.enlist(node, Access::Write).await?;
+        let seals = &registry.cluster.seals;
+        run_sealed(link, |connection| act_sql(connection, number, rows, seals)).await
+    }
+
     /// Asks one node.
-    async fn drain(&mut self, node: NodeId, entries: &mut Entries) -> Result<(), Failure> {
+    async fn drain(
+        &mut self,
+        node: NodeId,
+        entries: &mut Entries,
+        orphans: &mut Orphans,
+    ) -> Result<(), Failure> {
         let bytes_max = self.travelling_bytes_max();
         let registry = self.tx.registry.clone();
         let link = self.tx.enlist(node, Access::Write).await?;
@@ -182,27 +224,37 @@ impl Executor<'_> {
         let seals = &registry.cluster.seals;
         let changes: Vec<_> =
             notices.iter().filter_map(|notice| Changed::read(notice, connection, seals)).collect();
-        let mut maps: BTreeMap<Number, MapId> = BTreeMap::new();
-        for Changed { kind, number, is_added, bucket, entry } in changes {
+        let mut maps: BTreeMap<(Number, bool), MapId> = BTreeMap::new();
+        for Changed { kind, number, change, bucket, entry } in changes {
             let number = (kind, number);
-            let map = match maps.get(&number) {
+            let of_rows = change == Change::Orphaned;
+            let map = match maps.get(&(number, of_rows)) {
                 Some(map) => *map,
-                None => *maps.entry(number).or_insert(self.map_of(number)?),
+                None => *maps.entry((number, of_rows)).or_insert(self.map_of(number, of_rows)?),
             };
             let owner = self.owner(map, bucket)?;
-            entries.add(number, owner, entry, if is_added { 1 } else { -1 });
+            match change {
+                Change::Added => entries.add(number, owner, entry, 1),
+                Change::Removed => entries.add(number, owner, entry, -1),
+                Change::Orphaned => {
+                    orphans.entry((number.1, owner)).or_default().push_composite(&entry);
+                    // Its row will tell that it has it no more; if that stays as it is, it has it again.
+                    entries.add(number, node, entry, 1);
+                }
+            }
         }
         Ok(())
     }
 
-    fn map_of(&self, number: Number) -> Result<MapId, Failure> {
+    /// By which map entries are on their nodes; `of_rows`: by which their rows are.
+    fn map_of(&self, number: Number, of_rows: bool) -> Result<MapId, Failure> {
         let found =
             kept(&self.tx.catalog).find(|(_, it)| (EntryKind::from(&it.kind), it.number) == number);
-        match found.map(|(table, it)| (&table.placement, &it.kind)) {
-            Some((_, KeptKind::Reference { map, .. }))
-            | Some((Placement::Hash { map, .. }, KeptKind::Unique)) => Ok(*map),
-            _ => Err(Failure::error("40001", "what entries are kept of is not known yet")),
-        }
+        let map = found.and_then(|(table, it)| match (&it.kind, of_rows) {
+            (KeptKind::Reference { map, .. }, false) => Some(*map),
+            _ => table.placement.key_map(),
+        });
+        map.ok_or_else(|| Failure::error("40001", "what entries are kept of is not known yet"))
     }
 
     /// The node of an entry.
@@ -245,14 +297,14 @@ impl Executor<'_> {
         }
     }
 
-    /// Before these tables, by their SQL names, are truncated, to which entries refer.
-    pub(super) async fn free_references(&mut self, tables: &[String]) -> Result<(), Failure> {
+    /// Before tables are truncated to which entries refer.
+    pub(super) async fn free_references(&mut self, truncated: &Truncated) -> Result<(), Failure> {
         self.need_transaction();
         let registry = self.tx.registry.clone();
         for node in [NodeId::HOME].into_iter().chain(self.other_nodes()) {
             let link = self.tx.enlist_begun(node, Access::Write).await?;
             let seals = &registry.cluster.seals;
-            run_sealed(link, |connection| free_sql(connection, tables, seals)).await?;
+            run_sealed(link, |connection| free_sql(connection, truncated, seals)).await?;
         }
         Ok(())
     }
@@ -355,10 +407,14 @@ impl Executor<'_> {
                 ));
             }
         };
+        let row_bucket = self.row_bucket(wanted);
         for node in nodes {
             let link = self.tx.enlist_begun(*node, Access::Write).await?;
             let seals = &registry.cluster.seals;
-            run_sealed(link, |connection| wanted.make_sql(connection, key_type, seals)).await?;
+            let make = |connection: &NodeConnection| {
+                wanted.make_sql(connection, key_type, &row_bucket, seals)
+            };
+            run_sealed(link, make).await?;
         }
         let Some(EntryPlace { map, .. }) = wanted.place else { return Ok(()) };
         let made = Made { number: (EntryKind::Reference, wanted.number), key_type, map };
@@ -366,6 +422,15 @@ impl Executor<'_> {
             self.make_entries(*node, &made, false).await?;
         }
         self.check_references(nodes.iter().copied().collect(), &[]).await
+    }
+
+    /// See [`WantedReference::make_sql`].
+    fn row_bucket(&self, wanted: &WantedReference) -> String {
+        let known = wanted.key.and_then(|(key_type, map)| {
+            let map = self.tx.catalog.maps.get(&map)?;
+            Some(map.bucketing.sql_bucket(KeyType::from_oid(key_type)?, "{}"))
+        });
+        known.unwrap_or_default()
     }
 
     /// Of the rows of one node. `flag`: see [`keep_sql`].
@@ -438,6 +503,14 @@ fn without_place(error: NodeError) -> Failure {
         }
         error => error.into(),
     }
+}
+
+fn acts_uncounted() -> Failure {
+    Failure::unsupported(
+        "the statement deletes what rows on other nodes refer to, and runs code that the gateway does not see",
+        "What that code does is counted on the nodes of the statement, and a foreign key would have it run on others.",
+        "Delete the rows that refer to it first, in statements of their own.",
+    )
 }
 
 fn too_many(bytes_max: usize) -> Failure {

@@ -211,6 +211,7 @@ impl Executor<'_> {
         ran: Result<Done, Failure>,
     ) -> Result<Done, Failure> {
         let Begun { sent, has_own_snapshot, unseen, keeps_entries } = begun;
+        let is_counted = unseen.is_some();
         let done = match unseen {
             Some(unseen) => self.end_accounting(&unseen, planned, ran).await,
             None => ran,
@@ -226,7 +227,7 @@ impl Executor<'_> {
             // A statement within another has been part of it.
             if changing == 0
                 && done.is_ok()
-                && let Err(failure) = self.keep_entries(planned.checks_references).await
+                && let Err(failure) = self.keep_entries(planned.checks_references, is_counted).await
             {
                 done = Err(failure);
             }

@@ -233,7 +233,8 @@ impl Executor<'_> {
             "SELECT EXISTS (SELECT FROM pg_catalog.pg_constraint k \
                             WHERE k.contype OPERATOR(pg_catalog.=) 'f' AND k.confrelid OPERATOR(pg_catalog.=) {oid}::pg_catalog.oid \
                             AND k.connamespace OPERATOR(pg_catalog.<>) 'tutti'::pg_catalog.regnamespace::pg_catalog.oid \
-                            AND NOT EXISTS (SELECT FROM tutti.reference r WHERE r.foreign_key OPERATOR(pg_catalog.=) k.oid)), \
+                            AND (k.confdeltype OPERATOR(pg_catalog.=) ANY ('{{c,n}}'::pg_catalog.\"char\"[]) \
+                                OR NOT EXISTS (SELECT FROM tutti.reference r WHERE r.foreign_key OPERATOR(pg_catalog.=) k.oid))), \
              {may_update}, \
              pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'INSERT') \
                 AND pg_catalog.has_table_privilege({oid}::pg_catalog.oid, 'DELETE'), \

@@ -301,7 +301,7 @@ impl Executor<'_> {
                 fills: None,
                 global_unique: None,
                 foreign_keys: None,
-                truncates_referred: Vec::new(),
+                truncates: None,
             };
             self.after_ddl(&ddl, &[]).await?;
         }

@@ -37,8 +37,17 @@ pub struct Ddl {
     pub global_unique: Option<Box<GlobalIndex>>,
     /// It adds foreign keys, which hold over all nodes by entries of their own if the session wants that.
     pub foreign_keys: Option<Box<AddedForeignKeys>>,
-    /// The tables that it truncates to which entries of foreign keys refer, as SQL names.
-    pub truncates_referred: Vec<String>,
+    /// It truncates tables to which entries of foreign keys may refer.
+    pub truncates: Option<Box<Truncated>>,
+}
+
+/// Tables that are truncated.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Truncated {
+    /// Those that it names, as SQL names.
+    pub tables: Vec<String>,
+    /// Those that refer to them are truncated as well.
+    pub cascades: bool,
 }
 
 /// Foreign keys that a statement adds.

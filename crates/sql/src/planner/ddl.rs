@@ -90,7 +90,7 @@ pub(super) fn plan_ddl(statement: &Statement, context: &Context<'_>) -> Result<P
             touches_sequences: touches_sequences(tree),
             names_role: names_role(tree),
             global_unique,
-            truncates_referred: entries::truncated(tree, context),
+            truncates: entries::truncated(tree, context),
             ..Ddl::default()
         })),
     }?;

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{IndexStmt, InsertStmt, Node, RangeVar, UpdateStmt};
+use pg_query::protobuf::{DropBehavior, IndexStmt, InsertStmt, Node, RangeVar, UpdateStmt};
 
 use super::context::Context;
 use crate::catalog::{Kept, Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{DataPlan, GlobalIndex, Plan, Planned};
+use crate::plan::{DataPlan, GlobalIndex, Plan, Planned, Truncated};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -163,14 +163,22 @@ fn assigns<'a>(
     columns.any(|column| assigned.contains(&relation.columns[*column].name.as_str()))
 }
 
-/// The tables that a statement truncates to which entries refer, as SQL names.
-pub(super) fn truncated(tree: &NodeEnum, context: &Context<'_>) -> Vec<String> {
-    let NodeEnum::TruncateStmt(truncate) = tree else { return Vec::new() };
+/// What a statement truncates, if entries may refer to it; `None`: they do not.
+pub(super) fn truncated(tree: &NodeEnum, context: &Context<'_>) -> Option<Box<Truncated>> {
+    let NodeEnum::TruncateStmt(truncate) = tree else { return None };
     let named = truncate.relations.iter().filter_map(|relation| match &relation.node {
         Some(NodeEnum::RangeVar(range)) => context.relation(range),
         _ => None,
     });
-    named.filter(|table| !table.referred.is_empty()).map(|table| table.sql_name()).collect()
+    let named: Vec<_> = named.collect();
+    let cascades = truncate.behavior() == DropBehavior::DropCascade;
+    // Which tables refer to them, and which to those, the nodes know.
+    let may_be_referred = match cascades {
+        true => context.catalog.has_references,
+        false => named.iter().any(|table| !table.referred.is_empty()),
+    };
+    let tables = || named.iter().map(|table| table.sql_name()).collect();
+    may_be_referred.then(|| Box::new(Truncated { tables: tables(), cascades }))
 }
 
 /// A relation, and for a view all that it reads, through other views.

@@ -117,6 +117,8 @@ struct SystemSection {
     kind: Option<Kind>,
     /// Of a Tutti.
     nodes: Option<u16>,
+    /// Hundredths of a processor that each server has, once the tables are filled.
+    share_percent: Option<f64>,
     url: Option<String>,
     /// Of an endpoint; without it, as the endpoint says of itself.
     dialect: Option<DialectName>,
@@ -639,8 +641,12 @@ impl RunFile {
 
     /// What is measured.
     pub(super) fn system(&self) -> anyhow::Result<System> {
-        let SystemSection { kind, nodes, url, dialect } = &self.system;
+        let SystemSection { kind, nodes, share_percent, url, dialect } = &self.system;
         let is_tutti = *kind == Some(Kind::Tutti);
+        ensure!(
+            share_percent.is_none_or(|percent| url.is_none() && 1.0 <= percent && percent <= 100.0),
+            "system.share_percent: 1 to 100, only where there is a kind"
+        );
         ensure!(nodes.is_none() || is_tutti, "system.nodes: only of kind = \"tutti\"");
         ensure!(dialect.is_none() || url.is_some(), "system.dialect: only where there is a url");
         Ok(match (kind, url) {
@@ -654,6 +660,11 @@ impl RunFile {
             (None, Some(url)) => System::Endpoint(url.clone()),
             _ => anyhow::bail!("system: either a kind or a url"),
         })
+    }
+
+    /// Hundredths of a processor that each server has.
+    pub(super) fn share_percent(&self) -> Option<f64> {
+        self.system.share_percent
     }
 
     /// What is said of tables, where the file or the system says so.
@@ -758,12 +769,16 @@ impl RunFile {
 
     /// What is measured, in words.
     pub(super) fn system_in_words(&self) -> anyhow::Result<String> {
-        Ok(match self.system()? {
+        let system = match self.system()? {
             System::Tutti { nodes: 1 } => "Tutti, 1 node".to_owned(),
             System::Tutti { nodes } => format!("Tutti, {nodes} nodes"),
             System::PostgreSql => "PostgreSQL".to_owned(),
             System::PostgreSqlWithStandby => "PostgreSQL with a synchronous standby".to_owned(),
             System::Endpoint(url) => without_password(&url),
+        };
+        Ok(match self.share_percent() {
+            Some(percent) => format!("{system}, {percent} % of a processor each"),
+            None => system,
         })
     }
 
@@ -882,6 +897,8 @@ mod tests {
             ("[8, 32]", "[1]\nrepetitions = 0", "load.repetitions"),
             ("kind = 'tutti'", "kind = 'tutti'\nurl = 'postgres://x'", "system"),
             ("kind = 'tutti'", "kind = 'postgresql'\nnodes = 2", "system.nodes"),
+            ("kind = 'tutti'", "kind = 'tutti'\nshare_percent = 0", "system.share_percent"),
+            ("kind = 'tutti'", "url = 'postgres://x'\nshare_percent = 20", "system.share_percent"),
             ("kind = 'tutti'", "kind = 'tutti'\ndialect = 'plain'", "system.dialect"),
             ("[load]", "[distances]\nprofile = 'one-planet'\n[load]", "distances.profile"),
             ("[load]", "[distances]\nstandby_rtt_ms = 1\n[load]", "distances.standby_rtt_ms"),

@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 
 use super::series::{OutputArgs, Series};
 use crate::configuration::{Configuration, Planned};
+use crate::ground::share::Shares;
 use crate::ground::{Ground, System};
 use crate::load::{Client, Crew, Done, Driven, Pace, Step, Window, drive};
 use crate::record::Record;
@@ -206,6 +207,7 @@ struct Place<W> {
     preamble: Vec<String>,
     workload: Arc<W>,
     told: Arc<Told>,
+    _shares: Shares,
 }
 
 /// What all clients were told since the tables were made.
@@ -256,7 +258,13 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
         }
         workload.setup(&mut session).await.context("cannot make the tables")?;
         preamble.extend(workload.settings());
-        Ok(Self { ground, is_others, preamble, workload, told: Arc::default() })
+        // Only now, for to fill the tables would take long with so little.
+        let shares = match file.share_percent() {
+            Some(percent) => Shares::give(&ground.pids(), percent)
+                .context("system.share_percent: the processor cannot be limited here")?,
+            None => Shares::default(),
+        };
+        Ok(Self { ground, is_others, preamble, workload, told: Arc::default(), _shares: shares })
     }
 
     async fn measure(&self, file: &RunFile, run: Which) -> anyhow::Result<(Driven, Found)> {

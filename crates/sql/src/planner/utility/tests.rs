@@ -399,19 +399,19 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE TABLE s.t (id serial, a int) DISTRIBUTE BY HASH (a)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, follows: false, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: Some(Hash("a")), parent: None, follows: false, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS t (a int GENERATED ALWAYS AS IDENTITY)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "CREATE TABLE p PARTITION OF orders FOR VALUES IN (1)",
         expect![[r#"
-            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), follows: false, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: Some(CreatedTable { schema: None, name: "p", distribute_by: None, parent: Some((None, "orders")), follows: false, if_not_exists: false, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
@@ -425,43 +425,43 @@ fn schema_changes_run_everywhere() {
     check(
         "CREATE INDEX ON orders (total); CREATE SCHEMA s; GRANT SELECT ON orders TO x",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "DROP TABLE orders, items; ALTER TABLE orders RENAME TO o",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
-            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
+            Ddl(Ddl { creates: None, may_drop: true, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "TRUNCATE orders RESTART IDENTITY; CREATE SEQUENCE s; ALTER SEQUENCE s RESTART",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "COMMENT ON TABLE orders IS 'x'; CREATE VIEW v AS SELECT * FROM orders",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN note text DEFAULT 'x', DROP COLUMN total",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "CREATE MATERIALIZED VIEW m AS SELECT * FROM rates",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
 }
@@ -520,19 +520,19 @@ fn create_table_as() {
     check(
         "CREATE TABLE t AS SELECT id, total FROM orders DISTRIBUTE BY HASH (id)",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, follows: false, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: Some(Hash("id")), parent: None, follows: false, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None }, create: "CREATE TABLE t AS SELECT id, total FROM orders  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id, total FROM orders") }
         "#]],
     );
     check(
         "CREATE TABLE IF NOT EXISTS s.t (a) AS VALUES (1) WITH NO DATA",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: Some("s"), name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: true, filled_by: None }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None }, create: "CREATE TABLE IF NOT EXISTS s.t(a) AS VALUES (1)  WITH NO DATA", insert: None }
         "#]],
     );
     check(
         "SELECT id INTO t FROM orders UNION SELECT 1",
         expect![[r#"
-            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
+            CreateTableAs { ddl: Ddl { creates: Some(CreatedTable { schema: None, name: "t", distribute_by: None, parent: None, follows: false, if_not_exists: false, filled_by: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }), may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: false, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None }, create: "CREATE TABLE t AS SELECT id FROM orders UNION SELECT 1  WITH NO DATA", insert: Some("INSERT INTO \"t\" SELECT id FROM orders UNION SELECT 1") }
         "#]],
     );
     check(
@@ -627,13 +627,13 @@ fn refused_schema_changes() {
     check(
         "ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT now()",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT "), Time("now()::timestamptz"), Sql(", ALTER COLUMN seen SET DEFAULT now()")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE rates ADD COLUMN seen timestamptz DEFAULT "), Time("now()::timestamptz"), Sql(", ALTER COLUMN seen SET DEFAULT now()")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN n serial",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: None, draws: [Draws { table: "\"public\".\"orders\"", column: "n", sequence: None }], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: None, draws: [Draws { table: "\"public\".\"orders\"", column: "n", sequence: None }], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
@@ -727,31 +727,31 @@ fn values_of_added_columns() {
     check(
         "ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT now(), DROP COLUMN note",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT "), Time("now()::timestamptz"), Sql(", ALTER COLUMN at SET DEFAULT now(), DROP note")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN at timestamptz NOT NULL DEFAULT "), Time("now()::timestamptz"), Sql(", ALTER COLUMN at SET DEFAULT now(), DROP note")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN IF NOT EXISTS since varchar(9) DEFAULT 'today'",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN day date DEFAULT 'today'",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN day date DEFAULT "), Time("'today'::date"), Sql("")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders ADD COLUMN day date DEFAULT "), Time("'today'::date"), Sql("")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE orders DROP COLUMN total, ADD COLUMN IF NOT EXISTS total text DEFAULT now()",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders DROP total, ADD COLUMN total text DEFAULT "), Time("now()::text"), Sql(", ALTER COLUMN total SET DEFAULT now()")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE orders DROP total, ADD COLUMN total text DEFAULT "), Time("now()::text"), Sql(", ALTER COLUMN total SET DEFAULT now()")])), draws: [], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE orders ADD COLUMN r float DEFAULT random() + 1",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: false, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: None, fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
@@ -773,13 +773,13 @@ fn values_of_added_columns() {
     check(
         "ALTER TABLE orders ADD COLUMN n bigint DEFAULT nextval('s'), ADD COLUMN i int GENERATED ALWAYS AS IDENTITY",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: None, draws: [Draws { table: "\"public\".\"orders\"", column: "n", sequence: Some("s") }, Draws { table: "\"public\".\"orders\"", column: "i", sequence: None }], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: None, names_role: None, computed: Some(Computed { text: None, draws: [Draws { table: "\"public\".\"orders\"", column: "n", sequence: Some("s") }, Draws { table: "\"public\".\"orders\"", column: "i", sequence: None }], afterwards: None }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
     check(
         "ALTER TABLE rates ADD COLUMN i int GENERATED ALWAYS AS IDENTITY",
         expect![[r#"
-            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: Some(rates compared), names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE rates ADD COLUMN i int GENERATED BY DEFAULT AS IDENTITY")])), draws: [], afterwards: Some("ALTER TABLE \"public\".\"rates\" ALTER COLUMN \"i\" SET GENERATED ALWAYS") }), fills: None, global_unique: None, foreign_keys: None, truncates_referred: [] })
+            Ddl(Ddl { creates: None, may_drop: false, touches_sequences: true, scope: AllNodes, of_relations: true, rows: Some(rates compared), names_role: None, computed: Some(Computed { text: Some(Template([Sql("ALTER TABLE rates ADD COLUMN i int GENERATED BY DEFAULT AS IDENTITY")])), draws: [], afterwards: Some("ALTER TABLE \"public\".\"rates\" ALTER COLUMN \"i\" SET GENERATED ALWAYS") }), fills: None, global_unique: None, foreign_keys: None, truncates: None })
         "#]],
     );
 }
