@@ -1,8 +1,8 @@
 --! setup: shop
 --! changes data
 --! distribution replicated:
---! distribution by_customer: ledger HASH (account); log HASH (id); notes ROUND ROBIN; pairs HASH (b); words HASH (word)
---! distribution apart: ledger HASH (entry); log REPLICATED; notes HASH (body); pairs HASH (a); words REPLICATED
+--! distribution by_customer: ledger HASH (account); log HASH (id); notes ROUND ROBIN; pairs HASH (b); words HASH (word); counts HASH (n)
+--! distribution apart: ledger HASH (entry); log REPLICATED; notes HASH (body); pairs HASH (a); words REPLICATED; counts HASH (place)
 -- INSERT in all its forms.
 
 INSERT INTO customers (customer_id, name, joined) VALUES (101, 'New', '2024-01-01');
@@ -102,3 +102,18 @@ SELECT count(*), sum(balance) FROM accounts;
 SELECT count(*), max(placed) FROM orders;
 SELECT count(*), max(at) FROM visits;
 SELECT count(*) FROM order_lines;
+-- nor a list of what a function returns
+CREATE TABLE counts (n int, place bigint, note text, PRIMARY KEY (n, place));
+ALTER TABLE counts ALTER COLUMN place SET DEFAULT 7;
+INSERT INTO counts SELECT * FROM generate_series(1, 20);
+INSERT INTO counts SELECT * FROM generate_series(101, 120) WITH ORDINALITY;
+INSERT INTO counts SELECT * FROM generate_series(201, 203) AS g (n) RETURNING *;
+INSERT INTO counts SELECT * FROM unnest(ARRAY[301, 302]) WITH ORDINALITY AS u (a, b);
+INSERT INTO counts SELECT * FROM json_to_record('{"a": 401, "b": 2, "c": "x"}') AS r (a int, b bigint, c text);
+INSERT INTO counts SELECT * FROM json_to_recordset('[{"a": 501, "b": 2}, {"a": 502}]') AS r (a int, b bigint);
+INSERT INTO counts SELECT * FROM jsonb_array_elements_text('["1"]');
+-- refused in replicated, by_customer, apart: the planner does not know how many columns several functions have
+INSERT INTO counts SELECT * FROM generate_series(601, 602) a, generate_series(1, 2) b;
+SELECT count(*), sum(n), sum(place) FROM counts;
+SELECT n, place, note FROM counts WHERE n > 200 ORDER BY n, place;
+DROP TABLE counts;

@@ -90,6 +90,7 @@ fn pgbench() -> Catalog {
             identity: None,
             domain: false,
             nondeterministic: false,
+            collation: None,
         };
         let relation = Relation {
             schema: "public".to_owned(),

@@ -247,6 +247,8 @@ pub struct Column {
     pub domain: bool,
     /// Its collation is nondeterministic: values that are equal may have different bytes, and different hashes.
     pub nondeterministic: bool,
+    /// Its collation, as SQL text that any search_path reads alike, if it is another than its type's.
+    pub collation: Option<Box<str>>,
 }
 
 /// The two spellings of an identity column.

@@ -298,7 +298,10 @@ fn rows_go_with_others_as_their_owner_deletes_them() -> Result<()> {
     }
     let mut clerk = Client::connect_as(&cluster.endpoint(), "clerk")?;
     let mut keeper = Client::connect_as(&cluster.endpoint(), "keeper")?;
+    // As scripts of dumps begin.
+    clerk.query("SET row_security = off")?;
     clerk.query("DELETE FROM shops WHERE id = 1")?;
+    clerk.query("RESET row_security")?;
     ensure!(owner.value("SELECT count(*) FROM locks")? == "8");
     ensure!(sqlstate(&mut clerk, "DELETE FROM doors WHERE id = 2")? == "42501");
     let number = owner.value(
@@ -306,7 +309,7 @@ fn rows_go_with_others_as_their_owner_deletes_them() -> Result<()> {
          WHERE k.conname = 'doors_shop_fkey'",
     )?;
     for sql in [
-        format!("SELECT tutti.act_reference_{number}('{{}}')"),
+        format!("SELECT tutti.act_reference_{number}('{{}}', 'doors')"),
         format!("SELECT tutti.act_on_rows({number}, '{{}}', 'x')"),
         format!("SELECT tutti.action_of({number}, '{{}}', 'x')"),
     ] {
@@ -329,7 +332,7 @@ fn rows_go_with_others_as_their_owner_deletes_them() -> Result<()> {
     let told = said(&mut clerk, "DELETE FROM shops WHERE id = 2")?;
     ensure!(told == "keeper for clerk", "{told}");
     // Nor if its owner makes what acts another.
-    let acting = format!("tutti.act_reference_{number}(tutti.reference_{number}[])");
+    let acting = format!("tutti.act_reference_{number}(tutti.reference_{number}[], regclass)");
     for change in ["SECURITY INVOKER", "OWNER TO clerk", "RENAME TO mine"] {
         let changed = sqlstate(&mut keeper, &format!("ALTER FUNCTION {acting} {change}"))?;
         if changed.is_empty() {
@@ -348,6 +351,20 @@ fn rows_go_with_others_as_their_owner_deletes_them() -> Result<()> {
     owner.query("DROP ROLE keeper")?;
     clerk.query("DELETE FROM shops WHERE id = 2")?;
     ensure!(owner.value("SELECT count(*) FROM locks")? == "7");
+
+    for sql in ["CREATE ROLE warden", "ALTER TABLE doors OWNER TO warden"] {
+        owner.query(sql)?;
+    }
+    owner.query("ALTER TABLE doors ENABLE ROW LEVEL SECURITY")?;
+    // It would hide rows from who deletes them.
+    let forced = sqlstate(&mut owner, "ALTER TABLE doors FORCE ROW LEVEL SECURITY")?;
+    ensure!(forced == "0A000", "{forced}");
+    clerk.query("DELETE FROM shops WHERE id = 3")?;
+    ensure!(owner.value("SELECT count(*) FROM doors")? == "6");
+    for sql in ["DROP OWNED BY warden CASCADE", "DROP ROLE warden"] {
+        owner.query(sql)?;
+    }
+    clerk.query("DELETE FROM shops WHERE id = 4")?;
     Ok(())
 }
 

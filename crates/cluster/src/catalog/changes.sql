@@ -111,10 +111,12 @@ BEGIN
         CASE WHEN a.attgenerated <> '' THEN 't' ELSE 'f' END, a.attidentity::text,
         CASE WHEN t.typtype = 'd' THEN 't' ELSE 'f' END,
         format_type(a.atttypid, a.atttypmod), a.atttypmod::text,
-        CASE WHEN coalesce(l.collisdeterministic, true) THEN 'f' ELSE 't' END
+        concat(CASE WHEN NOT l.collisdeterministic THEN '!' END,
+            CASE WHEN a.attcollation <> t.typcollation THEN format('%I.%I', ln.nspname, l.collname) END)
     FROM unnest(changed) AS o JOIN pg_class c ON c.oid = o JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_attribute a ON a.attrelid = c.oid
     LEFT JOIN pg_collation l ON l.oid = a.attcollation
+    LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
     JOIN pg_type t ON t.oid = a.atttypid
     JOIN pg_namespace tn ON tn.oid = t.typnamespace
     LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid

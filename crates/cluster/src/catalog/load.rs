@@ -185,7 +185,8 @@ fn columns(part: Extent) -> String {
          ELSE coalesce(pg_get_expr(d.adbin, 0), pg_get_expr(t.typdefaultbin, 0)) END,
     a.attgenerated <> '', a.attidentity, t.typtype = 'd',
     format_type(a.atttypid, a.atttypmod), a.atttypmod,
-    coalesce(NOT l.collisdeterministic, false)
+    concat(CASE WHEN NOT l.collisdeterministic THEN '!' END,
+        CASE WHEN a.attcollation <> t.typcollation THEN format('%I.%I', ln.nspname, l.collname) END)
 FROM pg_attribute a
 JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -195,6 +196,7 @@ LEFT JOIN pg_type e ON e.oid = t.typelem AND e.typarray = t.oid
 LEFT JOIN pg_namespace en ON en.oid = e.typnamespace
 LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
+LEFT JOIN pg_namespace ln ON ln.oid = l.collnamespace
 WHERE a.attnum > 0 AND NOT a.attisdropped
     AND c.relkind = ANY ('{{r,p,v,m,S,f}}') AND {named} {condition}
 ORDER BY a.attrelid, a.attnum;"
@@ -582,6 +584,9 @@ pub(super) type ColumnsOf = HashMap<u32, Vec<(i16, Column)>>;
 pub(super) fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayError> {
     let mut columns = ColumnsOf::new();
     for row in 0..answer.len() {
+        let collation = answer.text(row, 12)?;
+        let nondeterministic = collation.strip_prefix('!');
+        let named = nondeterministic.unwrap_or(collation);
         let column = Column {
             name: answer.text(row, 2)?.to_owned(),
             type_oid: answer.number(row, 3)?,
@@ -597,7 +602,8 @@ pub(super) fn read_columns(answer: &Answer<'_>) -> Result<ColumnsOf, GatewayErro
             domain: answer.boolean(row, 9)?,
             declared_type: declared(answer.text(row, 10)?, answer.text(row, 4)?).to_owned(),
             type_modifier: answer.number(row, 11)?,
-            nondeterministic: answer.boolean(row, 12)?,
+            nondeterministic: nondeterministic.is_some(),
+            collation: (!named.is_empty()).then(|| named.into()),
         };
         columns.entry(answer.number(row, 0)?).or_default().push((answer.number(row, 1)?, column));
     }

@@ -140,29 +140,30 @@ END $body$, it.number, replace(row_bucket, '{}', format('OLD.%I', a.attname)),
 
     -- Under the client's search_path, as the triggers of the table are.
     SELECT format($body$
-DECLARE
-    acted pg_catalog.regclass := (SELECT r.relation FROM tutti.reference r WHERE r.number OPERATOR(pg_catalog.=) %1$s);
 BEGIN
     IF (SELECT pg_catalog.pg_get_userbyid(c.relowner) OPERATOR(pg_catalog.=) CURRENT_USER FROM pg_catalog.pg_class c
             WHERE c.oid OPERATOR(pg_catalog.=) acted) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only the owner of its table acts for a foreign key';
     END IF;
-    EXECUTE pg_catalog.concat(%2$L, acted, %3$L) USING entries;
-END $body$, it.number, CASE k.confdeltype WHEN 'c' THEN 'DELETE FROM ONLY ' ELSE 'UPDATE ONLY ' END,
+    EXECUTE pg_catalog.concat(%1$L, acted, %2$L) USING entries;
+END $body$, CASE k.confdeltype WHEN 'c' THEN 'DELETE FROM ONLY ' ELSE 'UPDATE ONLY ' END,
             concat(' AS t', CASE k.confdeltype WHEN 'c' THEN ' USING' ELSE
                 (SELECT concat(' SET ', string_agg(format('%I = NULL', a.attname), ', '), ' FROM')
                     FROM unnest(coalesce(k.confdelsetcols, k.conkey)) AS u (attnum)
                     JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum) END,
-                ' pg_catalog.unnest($1) AS e WHERE ',
+                -- Each once: there may be many rows of one value.
+                (SELECT format(' (SELECT DISTINCT %s FROM pg_catalog.unnest($1) AS u) AS e WHERE ', string_agg(format('u.%I', c), ', '))
+                    FROM unnest(it.columns) AS k (c)),
                 (SELECT string_agg(format('t.%1$I OPERATOR(pg_catalog.=) e.%1$I%2$s', a.attname,
                         (SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l JOIN pg_namespace n ON n.oid = l.collnamespace
                             WHERE l.oid = a.attcollation)), ' AND ')
                     FROM unnest(k.conkey) AS u (attnum) JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum)))
         INTO STRICT body FROM pg_constraint k WHERE k.oid = it.foreign_key;
-    EXECUTE format('CREATE FUNCTION %s(entries %s[]) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS %L', acted, entries, body);
+    -- It is told which table that is: each node has another number for it, and catalogs may be closed to the owner.
+    EXECUTE format('CREATE FUNCTION %s(entries %s[], acted pg_catalog.regclass) RETURNS void LANGUAGE plpgsql SECURITY DEFINER AS %L', acted, entries, body);
     EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', acted);
     INSERT INTO pg_depend (classid, objid, objsubid, refclassid, refobjid, refobjsubid, deptype)
-        SELECT 'pg_proc'::regclass, format('%s(%s[])', acted, entries)::regprocedure, 0, 'pg_constraint'::regclass, it.foreign_key, 0, 'i';
+        SELECT 'pg_proc'::regclass, format('%s(%s[],regclass)', acted, entries)::regprocedure, 0, 'pg_constraint'::regclass, it.foreign_key, 0, 'a';
     PERFORM tutti.own_action(it);
 END $tutti$;
 COMMENT ON FUNCTION tutti.make_action IS 'Makes what a foreign key over all nodes does to rows that refer to what is deleted. For the functions of this schema.';
@@ -239,6 +240,8 @@ BEGIN
             'It says ON DELETE CASCADE or SET NULL, and refers to columns that do not contain the distribution key.'
         WHEN found.confdeltype IN ('c', 'n') AND (row_bucket = '' OR row_key <> ALL (found.conkey || identity)) THEN
             'It says ON DELETE CASCADE or SET NULL, and by what its table is distributed entries cannot tell where its rows are.'
+        WHEN found.confdeltype IN ('c', 'n') AND own.relrowsecurity AND own.relforcerowsecurity THEN
+            'It says ON DELETE CASCADE or SET NULL, and row security, which is forced on the owner of its table, could hide rows.'
         WHEN found.confdeltype = 'n' AND row_key = ANY (coalesce(found.confdelsetcols, found.conkey)) THEN
             'It says ON DELETE SET NULL of the distribution key, by which rows would belong on other nodes.'
         WHEN EXISTS (SELECT FROM pg_attribute a JOIN pg_collation l ON l.oid = a.attcollation
@@ -354,8 +357,11 @@ BEGIN
                         WHERE %2$s AND (x.*)::text = (r.entry)::text LIMIT r.times FOR UPDATE OF x) AS l
                     WHERE e.ctid = l.at RETURNING 1)
                 SELECT (SELECT count(*) FROM d), (SELECT sum(times) FROM r)', entries,
-            (SELECT string_agg(format(CASE WHEN c = ANY (it.columns) THEN 'x.%1$I = (r.entry).%1$I'
-                ELSE 'x.%1$I IS NOT DISTINCT FROM (r.entry).%1$I' END, c), ' AND ') FROM unnest(it.entry_columns) AS u (c)))
+            -- By the index, wherever there is no NULL.
+            (SELECT string_agg(format(CASE WHEN u.c = ANY (it.columns) OR a.attnotnull THEN 'x.%1$I = (r.entry).%1$I'
+                    ELSE 'x.%1$I IS NOT DISTINCT FROM (r.entry).%1$I' END, u.c), ' AND ' ORDER BY u.place)
+                FROM unnest(it.entry_columns, it.entry_attnums) WITH ORDINALITY AS u (c, attnum, place)
+                JOIN pg_attribute a ON a.attrelid = it.relation AND a.attnum = u.attnum))
             INTO gone, wanted USING removed;
         IF gone <> wanted THEN
             RAISE internal_error USING
@@ -387,7 +393,15 @@ BEGIN
     IF tutti.is_sealed(format('act reference %s %s', kept, encode(sha256(convert_to(entries, 'UTF8')), 'hex')), seal) IS NOT TRUE THEN
         RAISE insufficient_privilege USING MESSAGE = 'only a gateway can act for a foreign key';
     END IF;
-    RETURN format('SELECT tutti.act_reference_%1$s($1::tutti.reference_%1$s[])', kept);
+    IF to_regprocedure(format('tutti.act_reference_%1$s(tutti.reference_%1$s[],regclass)', kept)) IS NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = (SELECT format('what foreign key "%s" does to rows is gone', k.conname) FROM tutti.reference r
+                JOIN pg_constraint k ON k.oid = r.foreign_key WHERE r.number = kept),
+            DETAIL = format('The function tutti.act_reference_%s was dropped or renamed.', kept),
+            HINT = 'Drop the constraint and add it anew.';
+    END IF;
+    RETURN (SELECT format('SELECT tutti.act_reference_%1$s($1::tutti.reference_%1$s[], %2$s::pg_catalog.regclass)', kept, r.relation)
+        FROM tutti.reference r WHERE r.number = kept);
 END $tutti$;
 COMMENT ON FUNCTION tutti.action_of IS 'What to run for the rows of entries that are gone. The caller must be a gateway.';
 
@@ -449,6 +463,9 @@ BEGIN
                 WHERE w.placed_by = known.placed_by AND w.map = known.map AND w.through IS NOT DISTINCT FROM known.through
                 AND c.relpersistence = 'p')
             THEN 'The rows that it refers to would be on other nodes than its entries.'
+        WHEN EXISTS (SELECT FROM pg_class c JOIN pg_constraint k ON k.oid = known.foreign_key AND k.confdeltype IN ('c', 'n')
+                WHERE c.oid = known.relation AND c.relrowsecurity AND c.relforcerowsecurity)
+            THEN 'Row security, forced on the owner of its table, could hide rows that it deletes or changes.'
         WHEN NOT (SELECT tutti.has_notes(k) FROM tutti.kept k WHERE k.kind = 'reference' AND k.number = known.number)
             THEN 'The triggers that note its changes would be off, or be called otherwise.'
         WHEN EXISTS (SELECT FROM pg_trigger t WHERE t.tgconstraint = known.foreign_key AND t.tgenabled <> 'D')

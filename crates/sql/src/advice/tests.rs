@@ -19,6 +19,7 @@ fn table(oid: u32, name: &str, columns: &[&str]) -> Relation {
         identity: None,
         domain: false,
         nondeterministic: false,
+        collation: None,
     };
     Relation {
         schema: "public".to_owned(),

@@ -833,13 +833,7 @@ impl<'a> Search<'a> {
 
     /// What a foreign key does to rows that refer to others, it does as their table's owner.
     fn written_as_owner(&mut self, other: &WrittenWith, event: u8, path: Path) {
-        let code = self.code;
-        let attached = code.attached.get(&other.relation).into_iter().flatten();
-        let to_default = other.columns.iter().any(|it| it.is_set && it.to_default);
-        let runs =
-            |it: &&Attached| it.runs_for(event) || (to_default && it.kind == AttachedKind::Default);
-        let runs_code = attached.filter(runs).any(|it| !it.uses.is_empty());
-        if !runs_code && !code.written_with.contains_key(&other.relation) {
+        if !self.acts_with_code(other, event) {
             return;
         }
         let does = "acts as its table's owner, who may see other schemas";
@@ -849,6 +843,33 @@ impl<'a> Search<'a> {
                 search.default_of(other.relation, &column.referring, path);
             }
         });
+    }
+
+    /// Whether anything runs by it but foreign keys themselves, which look up no names.
+    fn acts_with_code(&self, other: &WrittenWith, event: u8) -> bool {
+        let code = self.code;
+        let to_default = |it: &WrittenWith| it.columns.iter().any(|it| it.is_set && it.to_default);
+        let mut reached = vec![(other.relation, event, to_default(other))];
+        let mut at = 0;
+        while let Some((relation, event, to_default_here)) = reached.get(at).copied() {
+            at += 1;
+            let runs = |it: &&Attached| {
+                it.runs_for(event) || (to_default_here && it.kind == AttachedKind::Default)
+            };
+            let attached = code.attached.get(&relation).into_iter().flatten();
+            if attached.filter(runs).any(|it| !it.uses.is_empty()) {
+                return true;
+            }
+            let others = code.written_with.get(&relation).into_iter().flatten();
+            for other in others.filter(|it| it.by & event != 0) {
+                let event = if other.is_child() { event } else { other.as_event };
+                let next = (other.relation, event, to_default(other));
+                if !reached.contains(&next) {
+                    reached.push(next);
+                }
+            }
+        }
+        false
     }
 
     /// Adds what an object of a relation's runs for the role that the path is of.

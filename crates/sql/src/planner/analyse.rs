@@ -122,8 +122,13 @@ impl<'a> Analyser<'a> {
     /// names it.
     fn note_home_rows(&mut self, of: Option<&Arc<Relation>>) {
         if let Some(relation) = of {
-            self.analysis.home_relation.get_or_insert_with(|| relation.name.clone());
+            self.note_home_alone(&relation.name);
         }
+    }
+
+    fn note_home_alone(&mut self, name: &str) {
+        self.analysis.home_relation.get_or_insert_with(|| name.to_owned());
+        self.analysis.home_alone.get_or_insert_with(|| name.to_owned());
     }
 
     fn statement(&mut self, statement: &'a NodeEnum) -> Result<QueryId, Refusal> {

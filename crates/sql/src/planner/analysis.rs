@@ -124,6 +124,11 @@ impl<'a> Item<'a> {
         }
     }
 
+    /// Whether it is a table or view that only node 1 has.
+    pub(super) fn is_at_home(&self) -> bool {
+        matches!(self.source, Source::Table { spread: Whereabouts::Home, .. })
+    }
+
     /// The replicated table, if it is one.
     pub(super) fn replicated(&self) -> Option<&'a Arc<Relation>> {
         match self.source {
@@ -328,6 +333,8 @@ pub(super) struct Analysis<'a> {
     pub(super) time_in_view: Option<String>,
     /// A relation that only node 1 has.
     pub(super) home_relation: Option<String>,
+    /// The same, if it is more than a table of the statement's: it is not known, or its type is meant.
+    pub(super) home_alone: Option<String>,
     /// Tables in WITH that are changed.
     pub(super) modifications: Vec<Modification<'a>>,
     /// An UPDATE in WITH assigns a distribution key.

@@ -43,8 +43,13 @@ pub(super) fn ways(
             && analysis.time_in_view.is_none()
         {
             let items: Vec<_> = brought.iter().map(|of| of.item).collect();
-            let order =
-                Order { collect: &items, brought: &brought, literal_time: true, local: &[] };
+            let order = Order {
+                collect: &items,
+                brought: &brought,
+                literal_time: true,
+                local: &[],
+                away: false,
+            };
             let (collects, statement) = gather::build(tree.clone(), analysis, &order, context)?;
             ways.push(Brought::Rows { collects, statement });
         } else if let Some(partial) = partial::of(tree, analysis, &brought, context)? {

@@ -263,15 +263,22 @@ fn spread(
     if let Some(name) = &analysis.functions.home {
         return Err(refuse_home_function(name));
     }
-    if let Some(home) = &analysis.home_relation {
+    let target = analysis.target.unwrap_or_default();
+    let at_home = at_home(analysis);
+    let uncollected =
+        at_home.iter().find(|item| !gather::is_collectable_on_node_1(**item, analysis));
+    if let Some(item) = uncollected {
+        return Err(refuse_home_relation(analysis.items[*item].name));
+    }
+    if let Some(home) = &analysis.home_alone {
         return Err(refuse_home_relation(home));
     }
     let not_pinned = not_pinned(analysis)
         .unwrap_or_else(|| format!("the keys of {} are on several nodes", relation.name));
-    let target = analysis.target.unwrap_or_default();
     system_columns::refuse_places(tree, analysis, context)?;
     system_columns::refuse_number(tree, analysis)?;
-    let obstacle = scatter::write_obstacle(analysis, target);
+    let brought = || Some(format!("{} is brought from node 1", analysis.home_relation.as_ref()?));
+    let obstacle = scatter::write_obstacle(analysis, target).or_else(brought);
     time_gaps::refuse_untold(tree, analysis, context)?;
     let reads_time =
         analysis.functions.reads_time || time_gaps::has_literals(tree, analysis, context)?;
@@ -291,7 +298,13 @@ fn spread(
     Ok(Planned::new(plan, why))
 }
 
-/// The statement with every distributed table but the target collected.
+/// The tables and views that it reads and only node 1 has.
+fn at_home(analysis: &Analysis<'_>) -> Vec<ItemId> {
+    let is_at_home = |item: &ItemId| analysis.items[*item].is_at_home();
+    (0..analysis.items.len()).filter(is_at_home).collect()
+}
+
+/// The statement with every distributed table but the target collected; where node 1's tables are not known, these too.
 fn gathered(
     tree: &NodeEnum,
     analysis: &Analysis<'_>,
@@ -300,20 +313,24 @@ fn gathered(
     literal_time: bool,
     context: &Context<'_>,
 ) -> Result<Plan, Refusal> {
+    let away = run_on == RunOn::EachNode;
+    let at_home = at_home(analysis);
     let mut collect: Vec<ItemId> = analysis
         .distributed()
         .map(|(item, ..)| item)
         .filter(|item| Some(*item) != target)
+        .chain(at_home.iter().copied().filter(|_| away))
         .collect();
     // Beside rows that are locked, as they are then, the rest is read when they are.
     let collects_more = context.collects_replicated && analysis.locked.is_empty();
     if collects_more && !collect.is_empty() {
-        collect.extend(gather::collectable_on_node_1(analysis));
+        let more = gather::collectable_on_node_1(analysis);
+        collect.extend(more.filter(|item| !away || !at_home.contains(item)));
     }
     let local = local_locks::of(tree, analysis, context)?;
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
     let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
-    let order = Order { collect: &collect, brought: &[], literal_time, local: &local };
+    let order = Order { collect: &collect, brought: &[], literal_time, local: &local, away };
     gaps::refuse_marked(tree)?;
     let built = beside_collected(tree.clone(), analysis, &order, context)?;
     Ok(around(built, analysis, run_on))

@@ -43,6 +43,7 @@ fn column(name: &str, of: (u32, &str), default: Option<&str>) -> Column {
         identity: None,
         domain: false,
         nondeterministic: false,
+        collation: None,
     }
 }
 

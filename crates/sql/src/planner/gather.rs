@@ -50,6 +50,8 @@ pub(super) struct Order<'o> {
     pub(super) brought: &'o [BroughtItem],
     /// Of those whose rows are locked: each node decides the conditions of their queries, whatever these read.
     pub(super) local: &'o [ItemId],
+    /// The final statement runs where node 1's own tables, and their types, are not known.
+    pub(super) away: bool,
 }
 
 /// A table and the places that mention it.
@@ -60,6 +62,8 @@ struct Table<'a> {
     sample: String,
     /// System columns of its only mention.
     beside: Option<Beside<'a>>,
+    /// Its rows are read where no type is known of them, see [`rows_of_arrays`].
+    untyped: bool,
 }
 
 /// What the SELECTs that collect end with.
@@ -232,7 +236,8 @@ pub(super) fn collectable_on_node_1(analysis: &Analysis<'_>) -> impl Iterator<It
     (0..analysis.items.len()).filter(|item| is_collectable_on_node_1(*item, analysis))
 }
 
-fn is_collectable_on_node_1(item: ItemId, analysis: &Analysis<'_>) -> bool {
+/// Whether that is so of one.
+pub(super) fn is_collectable_on_node_1(item: ItemId, analysis: &Analysis<'_>) -> bool {
     let of = &analysis.items[item];
     let has_rows = |relation: &&Arc<Relation>| relation.kind != RelationKind::Sequence;
     of.whole_on_node_1().filter(has_rows).is_some()
@@ -257,7 +262,10 @@ fn tables<'a>(
         let same = tables.iter_mut().find(|table| !is_apart && table.takes(relation));
         match same {
             Some(table) => table.items.push(item),
-            None => tables.push(Table { relation, items: vec![item], sample, beside }),
+            None => {
+                let untyped = order.away && of.is_at_home();
+                tables.push(Table { relation, items: vec![item], sample, beside, untyped });
+            }
         }
     }
     Ok(tables)
@@ -267,6 +275,14 @@ impl Table<'_> {
     /// Whether another mention of `relation` can have these rows too.
     fn takes(&self, relation: &Relation) -> bool {
         self.sample.is_empty() && self.beside.is_none() && is_same(self.relation, relation)
+    }
+
+    /// Its rows out of an SQL literal that holds them.
+    fn rows_of(&self, literal: &str) -> String {
+        match self.untyped {
+            true => rows_of_arrays(self.relation, literal),
+            false => rows_of_literal(self.relation, literal),
+        }
     }
 }
 
@@ -419,7 +435,10 @@ fn collect(
     };
     let condition = entry.condition(None);
     let columns = columns.join(", ");
-    let row = row_text(&values.join(", "), are_written_alike);
+    let row = match table.untyped {
+        true => array_text(relation, &values, &needed)?,
+        false => row_text(&values.join(", "), are_written_alike),
+    };
     let row = match &table.beside {
         Some(beside) => beside.said(&row, alias),
         None => row,
@@ -435,7 +454,7 @@ fn collect(
         let select = cut(&format!("SELECT {row} {of_table}{}", ends.top))?;
         let reduced = joins.iter().filter(|join| join.table == index).map(|join| {
             let by = &entries[join.by];
-            let rows = rows_of_literal(by.table.relation, &gap(join.by));
+            let rows = by.table.rows_of(&gap(join.by));
             let collected = entry.condition(Some(&reduction(entry, by, join, &rows)));
             let expected = entry.condition(Some(&expected(join, entries, joins)));
             Ok(Reduced {
@@ -639,6 +658,58 @@ pub(super) fn rows_of_literal(relation: &Relation, literal: &str) -> String {
     }
 }
 
+/// A row of these values as text that [`rows_of_arrays`] reads: an array in JSON of the values' texts.
+///
+/// Errors: 0A000 for a column of a type that is not read alike wherever it is known.
+fn array_text(relation: &Relation, values: &[String], needed: &[bool]) -> Result<String, Refusal> {
+    let of_column = |((column, value), needed): ((&Column, &String), &bool)| {
+        if !needed {
+            return Ok("NULL::pg_catalog.text".to_owned());
+        }
+        if !travels_untyped(column) {
+            return Err(Refusal::unsupported(
+                format!("\"{}\" cannot be used in a write to several nodes", relation.name),
+                format!(
+                    "It is on node 1 only, and the type of its column \"{}\", {}, may not be known on the others.",
+                    column.name, column.declared_type
+                ),
+                "Distribute the table or make it REPLICATED, or write the rows one by one.",
+            ));
+        }
+        Ok(format!("({})::pg_catalog.text", value_text(value, column.type_oid)))
+    };
+    let texts = relation.columns.iter().zip(values).zip(needed).map(of_column);
+    let texts = texts.collect::<Result<Vec<_>, Refusal>>()?.join(", ");
+    Ok(format!("pg_catalog.json_build_array({texts})::pg_catalog.text"))
+}
+
+/// Rows of a relation out of an SQL literal that holds them as [`array_text`] has written them, as an entry of a FROM
+/// clause, where the relation is not known.
+fn rows_of_arrays(relation: &Relation, literal: &str) -> String {
+    let of_column = |(place, column): (usize, &Column)| {
+        let name = quote_identifier(&column.name);
+        if !travels_untyped(column) {
+            return format!("NULL::pg_catalog.text AS {name}");
+        }
+        let collation = column.collation.as_ref();
+        let collation = collation.map_or_else(String::new, |of| format!(" COLLATE {of}"));
+        format!(
+            "(tutti_row OPERATOR(pg_catalog.->>) {place})::{}{collation} AS {name}",
+            column.declared_type
+        )
+    };
+    let columns: Vec<_> = relation.columns.iter().enumerate().map(of_column).collect();
+    format!(
+        "(SELECT {} FROM pg_catalog.unnest({literal}::pg_catalog.json[]) AS tutti_row)",
+        columns.join(", ")
+    )
+}
+
+/// Whether a value of a column can be read from its text alone, wherever.
+fn travels_untyped(column: &Column) -> bool {
+    column.type_oid < FIRST_OF_USERS && !column.domain && is_read_alike(column.type_oid)
+}
+
 /// Whether a text of a value means the same regardless of the settings, if it was written by
 /// `tutti.row_output`: all but arrays (`array_nulls`), XML, money, and what may be made of these.
 pub fn is_read_alike(type_oid: u32) -> bool {
@@ -810,10 +881,8 @@ impl Rewriter<'_, '_> {
         let columns = range.alias.as_ref().map_or_else(String::new, column_aliases);
         let rows = match self.form {
             Form::Rows => match &table.beside {
-                Some(beside) => {
-                    beside.from(&gap(index), |literal| rows_of_literal(table.relation, literal))
-                }
-                None => rows_of_literal(table.relation, &gap(index)),
+                Some(beside) => beside.from(&gap(index), |literal| table.rows_of(literal)),
+                None => table.rows_of(&gap(index)),
             },
             Form::Tables => temporary_name(index),
         };

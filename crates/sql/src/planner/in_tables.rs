@@ -38,7 +38,7 @@ pub(super) fn of(
     collect: &[ItemId],
     context: &Context<'_>,
 ) -> Result<Option<InTables>, Refusal> {
-    let order = Order { collect, brought: &[], literal_time: true, local: &[] };
+    let order = Order { collect, brought: &[], literal_time: true, local: &[], away: false };
     let tables = collected(&tree, analysis, &order)?;
     let stars = stars(&tree);
     let means_the_same = context.opaque.is_none()

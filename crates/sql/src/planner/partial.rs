@@ -124,7 +124,8 @@ pub(super) fn of(
         (_, []) => Vec::new(),
         (Some(tree), brought) => {
             let collect: Vec<_> = brought.iter().map(|of| of.item).collect();
-            let order = Order { collect: &collect, brought, literal_time: true, local: &[] };
+            let order =
+                Order { collect: &collect, brought, literal_time: true, local: &[], away: false };
             let collects = gather::bring(tree, analysis, &order, context)?;
             if let NodeEnum::SelectStmt(select) = tree {
                 // What a primary key determines beyond these is found below.

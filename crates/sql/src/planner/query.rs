@@ -196,7 +196,8 @@ fn several_nodes(
         if !reads_time {
             return Ok(Planned::new(DataPlan::Scatter { access }, why));
         }
-        let order = Order { collect: &[], brought: &[], literal_time: true, local: &[] };
+        let order =
+            Order { collect: &[], brought: &[], literal_time: true, local: &[], away: false };
         let (collects, statement) = gather::build(tree(), analysis, &order, context)?;
         let gather = Gather {
             collects,
@@ -275,7 +276,7 @@ fn gather_all(
     let local = local_locks::of(&tree, analysis, context)?;
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));
     let local: Vec<_> = local.iter().map(|lock| lock.item).collect();
-    let order = Order { collect: &collect, brought: &[], literal_time, local: &local };
+    let order = Order { collect: &collect, brought: &[], literal_time, local: &local, away: false };
     let (collects, statement) = gather::build(tree, analysis, &order, context)?;
     let has_locks =
         analysis.locked.iter().any(|item| analysis.items[*item].distributed().is_none());

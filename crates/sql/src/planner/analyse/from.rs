@@ -27,7 +27,7 @@ impl<'a> Analyser<'a> {
         if let Some(range) = range {
             let relation = self.context.relation(range);
             if relation.is_none() {
-                self.analysis.home_relation.get_or_insert_with(|| range.relname.clone());
+                self.note_home_alone(&range.relname);
             }
             let source = relation.map_or(Source::Opaque, |relation| Source::Table {
                 relation,
@@ -111,7 +111,7 @@ impl<'a> Analyser<'a> {
             return Ok(self.add_item(source, &range.relname, alias, -1, linear));
         }
         let Some(relation) = self.context.relation(range) else {
-            self.analysis.home_relation.get_or_insert_with(|| range.relname.clone());
+            self.note_home_alone(&range.relname);
             return Ok(self.add_item(
                 Source::Opaque,
                 &range.relname,
@@ -148,7 +148,10 @@ impl<'a> Analyser<'a> {
         // Other nodes would not know the type of rows that were returned by a table of node 1, either.
         let is_returned_by_home =
             relation.returned_by.is_some() && relation.placement == Placement::Home;
-        if spread == Whereabouts::Home || is_returned_by_home {
+        if is_returned_by_home {
+            self.note_home_alone(&relation.name);
+        }
+        if spread == Whereabouts::Home {
             self.analysis.home_relation.get_or_insert_with(|| relation.name.clone());
         }
         let source = Source::Table { relation, spread };

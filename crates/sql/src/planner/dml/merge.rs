@@ -654,7 +654,8 @@ impl Merging<'_, '_> {
         if let (Some(source), true) = (&source, binds) {
             self.bind(&mut tree, source)?;
         }
-        let order = Order { collect: &collect, brought: &[], literal_time: true, local: &[] };
+        let order =
+            Order { collect: &collect, brought: &[], literal_time: true, local: &[], away: false };
         let built = beside_collected(tree, analysis, &order, self.context)?;
         let plan = around(built, analysis, RunOn::EachNode);
         let why = match (binds, reads_time) {

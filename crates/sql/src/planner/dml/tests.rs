@@ -458,6 +458,45 @@ fn elsewhere() {
     );
 }
 
+/// Other nodes have no such table, and no type of its rows.
+#[test]
+fn what_only_node_1_has_is_brought_to_the_rows() {
+    check(
+        "UPDATE orders SET total = h.a FROM home h WHERE h.a = orders.id",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT pg_catalog.json_build_array(("h"."a")::pg_catalog.text)::pg_catalog.text FROM "public"."home" AS "h" ("a") from One(Home)
+              UPDATE orders SET total = h.a FROM (SELECT (tutti_row OPERATOR(pg_catalog.->>) 0)::int AS a FROM pg_catalog.unnest(<rows 0>::pg_catalog.json[]) tutti_row) h WHERE h.a = orders.id
+        "#]],
+    );
+    check(
+        "DELETE FROM tickets t USING home h, orders o WHERE o.id = h.a AND t.id = o.id",
+        expect![[r#"
+            gather on EachNode Write
+              SELECT ROW("o"."id", NULL, NULL, NULL)::pg_catalog.text FROM "public"."orders" AS "o" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT pg_catalog.json_build_array(("h"."a")::pg_catalog.text)::pg_catalog.text FROM "public"."home" AS "h" ("a") from One(Home)
+                or, after 0: SELECT pg_catalog.json_build_array(("h"."a")::pg_catalog.text)::pg_catalog.text FROM "public"."home" AS "h" ("a") WHERE "h"."a" OPERATOR(pg_catalog.=) ANY (SELECT tutti_k."id" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_k)
+              DELETE FROM tickets t USING (SELECT (tutti_row OPERATOR(pg_catalog.->>) 0)::int AS a FROM pg_catalog.unnest(<rows 1>::pg_catalog.json[]) tutti_row) h, pg_catalog.unnest(<rows 0>::public.orders[]) o WHERE o.id = h.a AND t.id = o.id
+        "#]],
+    );
+    check(
+        "UPDATE orders SET total = 1 FROM home h WHERE h.ctid IS NOT NULL",
+        expect![[r#"
+        0A000 "h" cannot be used in a write to several nodes
+          It is on node 1 only, and the other nodes do not see it.
+          Insert its rows into a replicated table first, or write the rows one by one.
+    "#]],
+    );
+    check(
+        "UPDATE orders SET total = 1 WHERE (NULL::home) IS NULL",
+        expect![[r#"
+        0A000 this statement cannot run on one node
+          It has values of the type of rows of "public"."home", which node 1 alone has, and a node sees only its own rows.
+          Drop it, or send the statements that it stands for from the client.
+    "#]],
+    );
+}
+
 #[test]
 fn rows_that_a_subquery_locks() {
     check(

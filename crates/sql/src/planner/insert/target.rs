@@ -11,6 +11,8 @@ use super::ctes::with_ctes;
 use crate::catalog::Relation;
 use crate::planner::analysis::{Analysis, Query, Source};
 use crate::planner::context::Context;
+use crate::planner::functions::means_built_in;
+use crate::planner::syntax::{is_star_output, name_of};
 use crate::planner::views;
 use crate::refusal::Refusal;
 
@@ -93,7 +95,58 @@ fn source_width(select: &SelectStmt, context: &Context<'_>) -> Result<Option<usi
     let wrapper = NodeEnum::SelectStmt(Box::new(around(select)?));
     let expanded = views::expanded_tree(&wrapper, context)?;
     let analysis = views::analyse(expanded.as_ref().unwrap_or(&wrapper), context)?;
-    Ok(source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len())))
+    let width = source_of(&analysis).and_then(|query| Some(query.outputs.as_ref()?.len()));
+    Ok(width.or_else(|| width_of_call(select, context)))
+}
+
+/// Built-in functions that return one column, whatever they are given.
+const OF_ONE_COLUMN: [&str; 13] = [
+    "generate_series",
+    "generate_subscripts",
+    "json_array_elements",
+    "json_array_elements_text",
+    "json_object_keys",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
+    "jsonb_object_keys",
+    "jsonb_path_query",
+    "regexp_matches",
+    "regexp_split_to_table",
+    "string_to_table",
+    "unnest",
+];
+
+/// How many columns `SELECT * FROM f(…)` gives, if that can be said without asking PostgreSQL.
+fn width_of_call(select: &SelectStmt, context: &Context<'_>) -> Option<usize> {
+    let ([target], [from]) = (&select.target_list[..], &select.from_clause[..]) else {
+        return None;
+    };
+    let Some(NodeEnum::RangeFunction(of)) = &from.node else { return None };
+    if !is_star_output(target) {
+        return None;
+    }
+    let ordinality = usize::from(of.ordinality);
+    if !of.coldeflist.is_empty() {
+        return Some(of.coldeflist.len() + ordinality);
+    }
+    let [function] = &of.functions[..] else { return None };
+    let Some(NodeEnum::List(List { items })) = &function.node else { return None };
+    let Some(NodeEnum::FuncCall(call)) = &items.first()?.node else { return None };
+    let (schema, name) = name_of(call);
+    // What is in arrays of users' types may have columns of its own.
+    let is_of_one = OF_ONE_COLUMN.contains(&name)
+        && (name != "unnest" || matches!(&call.args[..], [array] if is_plain_array(array)));
+    (is_of_one && means_built_in(schema, name, context)).then_some(1 + ordinality)
+}
+
+/// Whether it is an array of constants, which are of a built-in type.
+fn is_plain_array(array: &Node) -> bool {
+    match &array.node {
+        Some(NodeEnum::AArrayExpr(array)) => {
+            array.elements.iter().all(|it| matches!(it.node, Some(NodeEnum::AConst(_))))
+        }
+        _ => false,
+    }
 }
 
 /// `SELECT 1 FROM (source) AS s`: a query's outputs are computed only for a query that reads them.

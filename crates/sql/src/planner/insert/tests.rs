@@ -423,12 +423,42 @@ fn without_a_column_list() {
         "#]],
     );
     check(
-        "INSERT INTO customers SELECT * FROM generate_series(1, 3)",
+        "INSERT INTO customers SELECT * FROM pg_get_keywords()",
         expect![[r#"
         0A000 this INSERT needs a column list
           The number of columns that its query yields is not known to the planner.
           Name the target columns: INSERT INTO table (columns) SELECT ….
     "#]],
+    );
+    check(
+        "INSERT INTO customers SELECT * FROM generate_series(1, 3)",
+        expect![[r#"
+            insert customers [one row each]
+              SELECT s.c1::int FROM (SELECT * FROM generate_series(1, 3)) s(c1)
+                one speaker Read
+              columns [0] key [Some(0)]
+              INSERT INTO customers (id) SELECT u.id FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
+    );
+    check(
+        "INSERT INTO customers SELECT * FROM json_to_record('{}') r (a int)",
+        expect![[r#"
+            insert customers [one row each]
+              SELECT s.c1::int FROM (SELECT * FROM json_to_record('{}') r (a int)) s(c1)
+                one home Write
+              columns [0] key [Some(0)]
+              INSERT INTO customers (id) SELECT u.id FROM pg_catalog.unnest(<rows 0>::public.customers[]) u
+        "#]],
+    );
+    check(
+        "INSERT INTO rates SELECT * FROM unnest(ARRAY['a', 'b']) WITH ORDINALITY",
+        expect![[r#"
+            insert rates [one row each]
+              SELECT s.c1::pg_catalog.text, s.c2::numeric FROM (SELECT * FROM unnest(ARRAY['a', 'b']) WITH ORDINALITY) s(c1, c2)
+                one speaker Read
+              columns [0, 1] key []
+              INSERT INTO rates (code, rate) SELECT u.code, u.rate FROM pg_catalog.unnest(<rows 0>::public.rates[]) u
+        "#]],
     );
     check(
         "INSERT INTO rates SELECT 1, 2, 3",
