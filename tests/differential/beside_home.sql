@@ -1,8 +1,8 @@
 --! changes data
 --! only where tables are at home
 --! distribution spread: bills HASH (id); lines HASH (bill); rates RANGE (day) SPLIT AT VALUES ('2026-01-15', '2026-02-01'); codes REPLICATED
---! distribution others: bills HASH (shop); lines ROUND ROBIN; rates HASH (code); codes REPLICATED
---! distribution several: bills HASH (id, shop); lines HASH (n); rates HASH (day); codes HASH (code)
+--! distribution others: bills HASH (shop); lines ROUND ROBIN; rates HASH (day); codes REPLICATED
+--! distribution several: bills HASH (id, shop); lines HASH (n); rates HASH (code); codes HASH (code)
 -- Tables on several nodes that are changed by what is in tables at home: `people`, `words` and `odd` are nowhere else.
 
 CREATE TABLE bills (id int, shop int, total numeric(10,2) NOT NULL DEFAULT 0, note text, at timestamptz, PRIMARY KEY (id, shop));
@@ -64,6 +64,14 @@ UPDATE bills SET note = people.name FROM people WHERE people.id = bills.id AND b
 DELETE FROM lines USING people p WHERE p.id = lines.bill AND p.paid;
 COMMIT;
 SELECT id, note FROM bills WHERE id > 28 ORDER BY id;
+-- MERGE
+MERGE INTO bills b USING people p ON b.id = p.id AND b.shop = p.id % 7 WHEN MATCHED AND p.paid THEN DELETE WHEN MATCHED THEN UPDATE SET total = b.total + 1, note = p.name;
+SELECT id, shop, total, note FROM bills ORDER BY id, shop;
+MERGE INTO rates r USING (SELECT '2026-03-01'::date + n::int AS day, coalesce(word, 'none') AS word FROM words WHERE n IS NOT NULL) w ON r.day = w.day AND r.code = w.word
+  WHEN MATCHED THEN UPDATE SET rate = 0 WHEN NOT MATCHED THEN INSERT (day, code, rate) VALUES (w.day, w.word, 7);
+MERGE INTO rates r USING (SELECT '2026-03-01'::date + n::int AS day, coalesce(word, 'none') AS word FROM words WHERE n < 3) w ON r.day = w.day AND r.code = w.word
+  WHEN MATCHED THEN UPDATE SET rate = 0 WHEN NOT MATCHED THEN INSERT (day, code, rate) VALUES (w.day, w.word, 7);
+SELECT * FROM rates WHERE day >= '2026-03-01' ORDER BY day, code;
 -- Errors are the same.
 UPDATE bills SET total = 1 / (p.id - 7) FROM people p WHERE p.id = bills.id;
 UPDATE bills SET total = p.name::numeric FROM people p WHERE p.id = bills.id;

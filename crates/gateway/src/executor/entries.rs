@@ -193,7 +193,12 @@ impl Executor<'_> {
         self.tx.wait_for_visible(node).await?;
         let link = self.tx.enlist(node, Access::Write).await?;
         let seals = &registry.cluster.seals;
-        run_sealed(link, |connection| act_sql(connection, number, rows, seals)).await
+        let acted = run_sealed(link, |connection| act_sql(connection, number, rows, seals)).await;
+        // What triggers say.
+        for notice in link.connection().take_notices() {
+            self.client.pass_notice(&notice);
+        }
+        acted
     }
 
     /// Asks one node.

@@ -18,15 +18,20 @@ mod filling;
 mod fnv;
 // Reads files that others wrote, which whoever tests by workloads need not.
 pub mod dialect;
+mod draws;
 #[cfg(feature = "model")]
 pub mod lahman;
+mod questions;
 pub mod session;
 pub mod shop;
+pub mod ssb;
 mod steps;
+mod totals;
 pub mod tpcc;
 pub mod tpch;
 pub mod tpcw;
 pub mod transfers;
+mod words;
 pub mod ycsb;
 mod zipf;
 

@@ -34,7 +34,7 @@ use crate::closure::events;
 use crate::plan::{Access, DataPlan, NodeChoice, Plan, Planned, RowsWrite, RunOn};
 use crate::refusal::Refusal;
 use writes::{
-    around, at_pins, beside_collected, refuse_differing, refuse_home_function, refuse_home_relation,
+    around, at_pins, beside_collected, brought_from_home, refuse_differing, refuse_home_function,
 };
 
 /// Plans an UPDATE, DELETE or MERGE.
@@ -264,15 +264,7 @@ fn spread(
         return Err(refuse_home_function(name));
     }
     let target = analysis.target.unwrap_or_default();
-    let at_home = at_home(analysis);
-    let uncollected =
-        at_home.iter().find(|item| !gather::is_collectable_on_node_1(**item, analysis));
-    if let Some(item) = uncollected {
-        return Err(refuse_home_relation(analysis.items[*item].name));
-    }
-    if let Some(home) = &analysis.home_alone {
-        return Err(refuse_home_relation(home));
-    }
+    brought_from_home(analysis)?;
     let not_pinned = not_pinned(analysis)
         .unwrap_or_else(|| format!("the keys of {} are on several nodes", relation.name));
     system_columns::refuse_places(tree, analysis, context)?;
@@ -298,12 +290,6 @@ fn spread(
     Ok(Planned::new(plan, why))
 }
 
-/// The tables and views that it reads and only node 1 has.
-fn at_home(analysis: &Analysis<'_>) -> Vec<ItemId> {
-    let is_at_home = |item: &ItemId| analysis.items[*item].is_at_home();
-    (0..analysis.items.len()).filter(is_at_home).collect()
-}
-
 /// The statement with every distributed table but the target collected; where node 1's tables are not known, these too.
 fn gathered(
     tree: &NodeEnum,
@@ -314,18 +300,20 @@ fn gathered(
     context: &Context<'_>,
 ) -> Result<Plan, Refusal> {
     let away = run_on == RunOn::EachNode;
-    let at_home = at_home(analysis);
     let mut collect: Vec<ItemId> = analysis
         .distributed()
         .map(|(item, ..)| item)
         .filter(|item| Some(*item) != target)
-        .chain(at_home.iter().copied().filter(|_| away))
         .collect();
+    if away {
+        collect.extend(brought_from_home(analysis)?);
+    }
     // Beside rows that are locked, as they are then, the rest is read when they are.
     let collects_more = context.collects_replicated && analysis.locked.is_empty();
     if collects_more && !collect.is_empty() {
         let more = gather::collectable_on_node_1(analysis);
-        collect.extend(more.filter(|item| !away || !at_home.contains(item)));
+        let more: Vec<_> = more.filter(|item| !collect.contains(item)).collect();
+        collect.extend(more);
     }
     let local = local_locks::of(tree, analysis, context)?;
     collect.retain(|item| !local.iter().any(|lock| lock.read.contains(item)));

@@ -451,7 +451,17 @@ fn collect(
             Some((bucket, map)) => (format!("{row}, {bucket}"), Some(map)),
             None => (row, None),
         };
-        let select = cut(&format!("SELECT {row} {of_table}{}", ends.top))?;
+        let select = match ends.top.is_empty() || table.beside.is_some() || route.is_some() {
+            true => format!("SELECT {row} {of_table}{}", ends.top),
+            // PostgreSQL computes outputs before it sorts, which texts of all rows are too many for.
+            false => {
+                let first = values.iter().zip(&needed).filter(|(_, needed)| **needed);
+                let first: Vec<_> = first.map(|(value, _)| value.as_str()).collect();
+                let first = format!("SELECT {} {of_table}{}", first.join(", "), ends.top);
+                format!("SELECT {row} FROM ({first}) AS {alias}")
+            }
+        };
+        let select = cut(&select)?;
         let reduced = joins.iter().filter(|join| join.table == index).map(|join| {
             let by = &entries[join.by];
             let rows = by.table.rows_of(&gap(join.by));

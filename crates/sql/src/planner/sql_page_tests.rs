@@ -99,6 +99,7 @@ const PAGE: [Section; 8] = [
             "INSERT INTO customers VALUES (1, 'a'), (2, 'b'), (3, 'c')",
             "INSERT INTO tickets (title) SELECT name FROM customers",
             "UPDATE customers SET name = t.title FROM tickets t WHERE t.id = customers.id + 1",
+            "UPDATE orders SET total = h.a FROM home h WHERE h.a = orders.id",
             "UPDATE customers SET name = random()::text",
             "UPDATE customers SET id = id + 1000 RETURNING *",
             "UPDATE customers SET id = i.id FROM items i WHERE i.name = customers.name",

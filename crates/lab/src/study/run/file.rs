@@ -163,6 +163,7 @@ struct DistancesSection {
 pub(super) enum WorkloadSection {
     Lahman(LahmanSection),
     Shop(ShopSection),
+    Ssb(SsbSection),
     TpcC(TpcCSection),
     TpcH(TpcHSection),
     TpcW(TpcWSection),
@@ -275,6 +276,19 @@ pub(super) struct TpcCSection {
 impl Default for TpcCSection {
     fn default() -> Self {
         Self { warehouses: 4, scale: 1.0, think_times: false }
+    }
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct SsbSection {
+    /// What part of the original's rows there is: 1 has six million lines of orders.
+    pub scale: f64,
+}
+
+impl Default for SsbSection {
+    fn default() -> Self {
+        Self { scale: 0.01 }
     }
 }
 
@@ -468,7 +482,8 @@ impl RunFile {
                 let is_part = 0.0 < *scale && *scale <= 1.0;
                 ensure!(is_part, "workload.scale: more than 0 and 1 at most, not {scale}");
             }
-            WorkloadSection::TpcH(TpcHSection { scale }) => {
+            WorkloadSection::Ssb(SsbSection { scale })
+            | WorkloadSection::TpcH(TpcHSection { scale }) => {
                 ensure!(
                     (0.001..=100.0).contains(scale),
                     "workload.scale: 0.001 to 100, not {scale}"
@@ -621,6 +636,7 @@ impl RunFile {
                 part.scale = part.scale.min(0.01);
                 part.think_times = false;
             }
+            WorkloadSection::Ssb(part) => part.scale = part.scale.min(0.01),
             WorkloadSection::TpcH(part) => part.scale = part.scale.min(0.01),
             WorkloadSection::TpcW(part) => {
                 part.items = part.items.min(200);
@@ -832,6 +848,9 @@ impl RunFile {
                 let part = if *scale < 1.0 { format!(" of scale {scale}") } else { String::new() };
                 let pauses = if *think_times { ", with think times" } else { "" };
                 format!("TPC-C's transactions, {warehouses} warehouses{part}{pauses}")
+            }
+            WorkloadSection::Ssb(SsbSection { scale }) => {
+                format!("the Star Schema Benchmark's queries at scale {scale}")
             }
             WorkloadSection::TpcH(TpcHSection { scale }) => {
                 format!("TPC-H's queries at scale {scale}")

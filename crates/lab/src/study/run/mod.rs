@@ -27,6 +27,7 @@ use tutti_lab::workload::dialect::Dialect;
 use tutti_lab::workload::lahman::{Inserts, Lahman};
 use tutti_lab::workload::session::{Failure, PreparingSession, Session};
 use tutti_lab::workload::shop::Shop;
+use tutti_lab::workload::ssb::Ssb;
 use tutti_lab::workload::tpcc::TpcC;
 use tutti_lab::workload::tpch::TpcH;
 use tutti_lab::workload::tpcw::TpcW;
@@ -101,6 +102,9 @@ pub(crate) async fn run(args: RunArgs) -> anyhow::Result<()> {
                 TpcC::new(part.warehouses, part.scale, dialect).thinking(part.think_times)
             };
             run_all(&args, &file, make).await
+        }
+        WorkloadSection::Ssb(part) => {
+            run_all(&args, &file, |dialect| Ssb::new(part.scale, dialect)).await
         }
         WorkloadSection::TpcH(part) => {
             run_all(&args, &file, |dialect| TpcH::new(part.scale, dialect)).await

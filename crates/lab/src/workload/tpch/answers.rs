@@ -1,12 +1,8 @@
-//! Answers to queries: what one is, and those that are known.
+//! Answers to TPC-H's queries that are known.
 //!
 //! Owns: the digests of one PostgreSQL's answers at one scale. Never: asks.
 //! Start reading at [`known`].
 
-use anyhow::{bail, ensure};
-
-use super::super::fnv::fnv_1a;
-use super::super::session;
 use super::rows::Size;
 
 /// The scale of which answers are known.
@@ -39,60 +35,7 @@ const KNOWN: [u64; 22] = [
     0xee02_71f9_db86_86b9,
 ];
 
-/// Rows, in an order that does not depend on the server's.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Answer(Vec<String>);
-
-impl Answer {
-    pub(super) fn of(rows: session::Rows) -> Self {
-        let text = |row: Vec<Option<String>>| {
-            let values: Vec<String> =
-                row.into_iter().map(|value| value.unwrap_or_else(|| "\\N".to_owned())).collect();
-            values.join("\t")
-        };
-        let mut rows: Vec<String> = rows.into_iter().map(text).collect();
-        rows.sort_unstable();
-        Self(rows)
-    }
-
-    pub(super) fn rows(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn digest(&self) -> u64 {
-        fnv_1a(self.0.iter().flat_map(|row| row.bytes().chain([b'\n'])))
-    }
-
-    /// Errors: the first row that differs.
-    pub(super) fn compare(&self, other: &Self) -> anyhow::Result<()> {
-        for (before, now) in self.0.iter().zip(&other.0) {
-            ensure!(before == now, "a row was {before:?} and is {now:?}");
-        }
-        if self.0.len() != other.0.len() {
-            bail!("there were {} rows and are {}", self.0.len(), other.0.len());
-        }
-        Ok(())
-    }
-}
-
 /// The digest of the right answer to a query (from 0), where it is known.
 pub(super) fn known(size: Size, query: usize) -> Option<u64> {
     (size == Size::of_scale(SCALE)).then(|| KNOWN.get(query).copied()).flatten()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_order_of_rows_makes_no_difference_and_their_values_do() {
-        let row = |a: &str, b: Option<&str>| vec![Some(a.to_owned()), b.map(str::to_owned)];
-        let of = |rows: &[Vec<Option<String>>]| Answer::of(rows.to_vec()).digest();
-        let (one, two) = (row("1", None), row("2", Some("x")));
-        assert_eq!(of(&[one.clone(), two.clone()]), of(&[two.clone(), one.clone()]));
-        assert_ne!(of(std::slice::from_ref(&one)), of(&[one.clone(), one.clone()]));
-        assert_ne!(of(&[one]), of(&[row("1", Some(""))]));
-        // The test vector of the algorithm's authors for no bytes.
-        assert_eq!(of(&[]), 0xcbf2_9ce4_8422_2325);
-    }
 }

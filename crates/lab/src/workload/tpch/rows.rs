@@ -4,9 +4,9 @@
 //! Source: TPC Benchmark H, revision 3.0, clauses 4.2.3 and 4.2.5; what differs is in docs/lab/workloads.md.
 //! Start reading at [`Size`], then [`order`].
 
+use super::super::draws::Draws;
 use super::super::filling::cents;
-use super::draws::Draws;
-use super::words::{
+use super::super::words::{
     COLOURS, COMMENT, CONTAINERS, INSTRUCTIONS, MODES, NATIONS, PRIORITIES, REGIONS, SEGMENTS,
     TYPES,
 };

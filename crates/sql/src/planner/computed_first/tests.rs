@@ -38,7 +38,7 @@ fn values_stand_in_conditions() {
                 WITH tutti_z(c1) AS (SELECT sum(total) FROM orders LIMIT 0) SELECT tutti.value_output(pg_catalog.sum(tutti_f.c1) * 0.1) AS value_output FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)
             first SELECT tutti.value_output(id) FROM customers ORDER BY id DESC, name LIMIT 1
               gather on One(Any) Read
-                SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") ORDER BY id DESC, name LIMIT 1 from AllNodes
+                SELECT ROW("customers"."id", "customers"."name")::pg_catalog.text FROM (SELECT "customers"."id", "customers"."name" FROM "public"."customers" AS "customers" ("id", "name") ORDER BY id DESC, name LIMIT 1) AS "customers" from AllNodes
                 SELECT tutti.value_output(id) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers ORDER BY id DESC, name LIMIT 1
                 or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "name" FROM pg_catalog.unnest(<rows 0>::"public"."customers"[]) AS tutti_f
                   ANALYZE pg_temp.tutti_rows_0

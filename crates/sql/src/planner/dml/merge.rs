@@ -17,7 +17,9 @@ use pg_query::protobuf::{
     OverridingKind, ResTarget,
 };
 
-use super::writes::{around, at_pins, beside_collected, refuse_differing, refuse_home_function};
+use super::writes::{
+    around, at_pins, beside_collected, brought_from_home, refuse_differing, refuse_home_function,
+};
 use crate::catalog::{KeyPart, Placement, Relation, RelationKind, Volatility};
 use crate::hash::{Bucketing, KeyType};
 use crate::plan::{Access, DataPlan, Pin, Planned, RunOn};
@@ -616,14 +618,11 @@ impl Merging<'_, '_> {
         let reads_time =
             analysis.functions.reads_time || time_gaps::has_literals(tree, analysis, self.context)?;
         let others = || analysis.distributed().map(|(item, ..)| item).filter(|it| *it != target);
-        if analysis.home_relation.is_some() {
-            return Err(self.refuse(
-                "Its source reads a table of node 1, whose rows other nodes have no type for.".to_owned(),
-                "Put the source into a replicated table, or into one that is distributed by the target's key.",
-            ));
-        }
-        let stays = is_apart && scatter::unstable_subquery(analysis).is_none();
+        let at_home = brought_from_home(analysis)?;
+        let stays =
+            is_apart && at_home.is_empty() && scatter::unstable_subquery(analysis).is_none();
         let mut collect: Vec<ItemId> = if stays { Vec::new() } else { others().collect() };
+        collect.extend(&at_home);
         if !stays && is_unstable {
             // All nodes then compute the source of the same rows, in the same order.
             collect.extend(gather::collectable_on_node_1(analysis));
@@ -631,9 +630,9 @@ impl Merging<'_, '_> {
         if !collect.is_empty() && self.context.collects_replicated {
             // Of another moment than what is collected.
             collect.extend(gather::collectable_on_node_1(analysis));
-            collect.sort_unstable();
-            collect.dedup();
         }
+        collect.sort_unstable();
+        collect.dedup();
         if !stays {
             self.refuse_differing(&collect, is_unstable)?;
         } else if let Some(name) = self.differs_by_copy(|item| item.distributed().is_none()) {
@@ -655,7 +654,7 @@ impl Merging<'_, '_> {
             self.bind(&mut tree, source)?;
         }
         let order =
-            Order { collect: &collect, brought: &[], literal_time: true, local: &[], away: false };
+            Order { collect: &collect, brought: &[], literal_time: true, local: &[], away: true };
         let built = beside_collected(tree, analysis, &order, self.context)?;
         let plan = around(built, analysis, RunOn::EachNode);
         let why = match (binds, reads_time) {

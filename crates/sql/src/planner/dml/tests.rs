@@ -618,9 +618,9 @@ fn merge_by_the_key_of_the_source() {
         "MERGE INTO lines l USING home h ON l.customer_id = h.a \
          WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)",
         expect![[r#"
-            0A000 this MERGE over several nodes is not supported
-              Its source reads a table of node 1, whose rows other nodes have no type for.
-              Put the source into a replicated table, or into one that is distributed by the target's key.
+            gather on EachNode Write
+              SELECT pg_catalog.json_build_array(("h"."a")::pg_catalog.text)::pg_catalog.text FROM "public"."home" AS "h" ("a") from One(Home)
+              MERGE INTO lines l USING (SELECT (tutti_row OPERATOR(pg_catalog.->>) 0)::int AS a FROM pg_catalog.unnest(<rows 0>::pg_catalog.json[]) tutti_row) h ON l.customer_id = h.a WHEN NOT MATCHED AND COALESCE(pg_catalog.hashint8extended(pg_catalog.numeric_uplus(h.a)::bigint, 0) OPERATOR(pg_catalog.&) 1023::bigint, 0::bigint) OPERATOR(pg_catalog.<>) ALL(<buckets>::bigint[]) THEN DO NOTHING WHEN NOT MATCHED THEN INSERT (customer_id) VALUES (h.a)
         "#]],
     );
 }
@@ -732,9 +732,9 @@ fn merge_refused() {
     check(
         "MERGE INTO lines l USING scratch v ON l.customer_id = v.id WHEN MATCHED THEN DELETE",
         expect![[r#"
-            0A000 this MERGE over several nodes is not supported
-              Its source reads a table of node 1, whose rows other nodes have no type for.
-              Put the source into a replicated table, or into one that is distributed by the target's key.
+            0A000 "scratch" cannot be used in a write to several nodes
+              It is on node 1 only, and the other nodes do not see it.
+              Insert its rows into a replicated table first, or write the rows one by one.
         "#]],
     );
     check(

@@ -9,7 +9,7 @@ use super::moment;
 use crate::plan::{
     Access, Collect, DataPlan, Gather, NodeChoice, Pin, Plan, Planned, RunOn, Template,
 };
-use crate::planner::analysis::{Analysis, Source};
+use crate::planner::analysis::{Analysis, ItemId, Source};
 use crate::planner::context::Context;
 use crate::planner::gather::{self, Order};
 use crate::planner::pins::{Landing, landing};
@@ -79,7 +79,22 @@ pub(super) fn around(
     }))
 }
 
-pub(super) fn refuse_home_relation(relation: &str) -> Refusal {
+/// The tables and views that the statement reads and only node 1 has, which are brought from there.
+///
+/// Errors: 0A000 for one that cannot be.
+pub(super) fn brought_from_home(analysis: &Analysis<'_>) -> Result<Vec<ItemId>, Refusal> {
+    if let Some(home) = &analysis.home_alone {
+        return Err(refuse_home_relation(home));
+    }
+    let is_at_home = |item: &ItemId| analysis.items[*item].is_at_home();
+    let items: Vec<_> = (0..analysis.items.len()).filter(is_at_home).collect();
+    match items.iter().find(|item| !gather::is_collectable_on_node_1(**item, analysis)) {
+        Some(item) => Err(refuse_home_relation(analysis.items[*item].name)),
+        None => Ok(items),
+    }
+}
+
+fn refuse_home_relation(relation: &str) -> Refusal {
     Refusal::unsupported(
         format!("\"{relation}\" cannot be used in a write to several nodes"),
         "It is on node 1 only, and the other nodes do not see it.",

@@ -277,7 +277,7 @@ fn gather() {
         "SELECT * FROM orders LIMIT 3",
         expect![[r#"
             gather on One(Any) Read
-              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 3 from AllNodes
+              SELECT tutti.row_output(ROW("orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed")) FROM (SELECT "orders"."id", "orders"."customer_id", "orders"."total", "orders"."placed" FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") LIMIT 3) AS "orders" from AllNodes
               SELECT * FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders LIMIT 3
               or CREATE TEMPORARY TABLE pg_temp.tutti_rows_0 ON COMMIT DROP AS SELECT "id", "customer_id", "total", "placed" FROM pg_catalog.unnest(<rows 0>::"public"."orders"[]) AS tutti_f
                 ANALYZE pg_temp.tutti_rows_0
