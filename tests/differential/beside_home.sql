@@ -72,6 +72,34 @@ MERGE INTO rates r USING (SELECT '2026-03-01'::date + n::int AS day, coalesce(wo
 MERGE INTO rates r USING (SELECT '2026-03-01'::date + n::int AS day, coalesce(word, 'none') AS word FROM words WHERE n < 3) w ON r.day = w.day AND r.code = w.word
   WHEN MATCHED THEN UPDATE SET rate = 0 WHEN NOT MATCHED THEN INSERT (day, code, rate) VALUES (w.day, w.word, 7);
 SELECT * FROM rates WHERE day >= '2026-03-01' ORDER BY day, code;
+-- Without the rows of what inherits, or of partitions; without columns; blanks at the end; a view that gives others each time.
+CREATE TABLE elders (k int, v bpchar);
+CREATE TABLE younger (x int) INHERITS (elders);
+CREATE TABLE parted (k int) PARTITION BY LIST (k);
+CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (31, 32, 33);
+CREATE TABLE nothing ();
+CREATE VIEW drawn AS SELECT k, random() AS r FROM elders;
+INSERT INTO elders VALUES (31, 'ab  '), (32, ' ');
+INSERT INTO younger VALUES (33, 'c', 5), (34, 'd', 6);
+INSERT INTO parted VALUES (31), (32);
+UPDATE bills SET note = 'elder' FROM ONLY elders e WHERE e.k = bills.id;
+SELECT id, note FROM bills WHERE note = 'elder' ORDER BY id;
+UPDATE bills SET total = (SELECT count(*) FROM ONLY elders a, elders b) WHERE id IN (31, 40) RETURNING id, total;
+UPDATE bills SET note = octet_length(e.v) || '|' || e.v || '|' FROM elders e WHERE e.k = bills.id;
+SELECT id, note FROM bills WHERE id BETWEEN 31 AND 34 ORDER BY id;
+UPDATE bills SET note = 'part' FROM ONLY parted p WHERE p.k = bills.id;
+UPDATE bills SET note = 'part' FROM parted p WHERE p.k = bills.id;
+DELETE FROM bills WHERE id = 36 AND NOT EXISTS (SELECT FROM ONLY parted);
+MERGE INTO bills b USING ONLY elders e ON e.k = b.id WHEN MATCHED THEN UPDATE SET note = 'merged';
+SELECT count(*) FROM bills WHERE note = 'merged';
+UPDATE bills SET total = total + 1 WHERE NOT EXISTS (SELECT FROM nothing) AND id = 40;
+UPDATE bills SET total = total + 1 FROM nothing WHERE id = 40;
+UPDATE bills SET total = (SELECT count(*) FROM drawn a, drawn b WHERE a.r = b.r) WHERE id = 40 RETURNING total;
+BEGIN;
+INSERT INTO lines (bill, n) SELECT e.k, 9000 + e.k FROM ONLY elders e JOIN bills b ON b.id = e.k RETURNING n;
+CREATE TABLE only_elders AS SELECT e.k, b.id FROM bills b JOIN ONLY elders e ON e.k = b.id;
+SELECT count(*) FROM only_elders;
+ROLLBACK;
 -- Errors are the same.
 UPDATE bills SET total = 1 / (p.id - 7) FROM people p WHERE p.id = bills.id;
 UPDATE bills SET total = p.name::numeric FROM people p WHERE p.id = bills.id;

@@ -860,8 +860,15 @@ impl<'a> Search<'a> {
             if attached.filter(runs).any(|it| !it.uses.is_empty()) {
                 return true;
             }
-            let others = code.written_with.get(&relation).into_iter().flatten();
-            for other in others.filter(|it| it.by & event != 0) {
+            for other in code.written_with.get(&relation).into_iter().flatten() {
+                if other.by & event == 0 {
+                    // What is only looked at is planned, which may run code of its indexes.
+                    let mut attached = code.attached.get(&other.relation).into_iter().flatten();
+                    if attached.any(|it| !it.uses.is_empty()) {
+                        return true;
+                    }
+                    continue;
+                }
                 let event = if other.is_child() { event } else { other.as_event };
                 let next = (other.relation, event, to_default(other));
                 if !reached.contains(&next) {

@@ -75,6 +75,8 @@ pub(super) struct Item<'a> {
     pub(super) linear: bool,
     /// Its TABLESAMPLE, if it is read through one.
     pub(super) sample: Option<&'a RangeTableSample>,
+    /// ONLY: without the rows of tables that inherit from it, or of partitions.
+    pub(super) only: bool,
     /// Hidden after the alias of a join.
     pub(super) hidden: bool,
 }

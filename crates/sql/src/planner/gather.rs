@@ -62,6 +62,8 @@ struct Table<'a> {
     sample: String,
     /// System columns of its only mention.
     beside: Option<Beside<'a>>,
+    /// ONLY stands before it, in its only mention.
+    only: bool,
     /// Its rows are read where no type is known of them, see [`rows_of_arrays`].
     untyped: bool,
 }
@@ -258,13 +260,16 @@ fn tables<'a>(
         let distributed = of.distributed().map(|(relation, _)| relation);
         let Some(relation) = distributed.or_else(|| of.whole_on_node_1()) else { continue };
         let (sample, beside) = kept(item, tree, analysis)?;
-        let is_apart = !sample.is_empty() || beside.is_some();
+        // A view may give other rows each time.
+        let is_view = matches!(relation.kind, RelationKind::View { .. });
+        let is_apart = !sample.is_empty() || beside.is_some() || of.only || is_view;
         let same = tables.iter_mut().find(|table| !is_apart && table.takes(relation));
         match same {
             Some(table) => table.items.push(item),
             None => {
                 let untyped = order.away && of.is_at_home();
-                tables.push(Table { relation, items: vec![item], sample, beside, untyped });
+                let only = of.only;
+                tables.push(Table { relation, items: vec![item], sample, beside, only, untyped });
             }
         }
     }
@@ -274,7 +279,10 @@ fn tables<'a>(
 impl Table<'_> {
     /// Whether another mention of `relation` can have these rows too.
     fn takes(&self, relation: &Relation) -> bool {
-        self.sample.is_empty() && self.beside.is_none() && is_same(self.relation, relation)
+        let is_plain = self.sample.is_empty() && self.beside.is_none() && !self.only;
+        is_plain
+            && !matches!(relation.kind, RelationKind::View { .. })
+            && is_same(self.relation, relation)
     }
 
     /// Its rows out of an SQL literal that holds them.
@@ -426,15 +434,15 @@ fn collect(
     // As who may read some columns only is refused `*`.
     let is_named = table.items.iter().any(|item| analysis.only_named.contains(item));
     let sample = &table.sample;
+    let name = if table.only { "ONLY " } else { "" }.to_owned() + &relation.sql_name();
     let (name, sample) = match is_named {
-        true => {
-            let sampled = relation.sql_name() + sample;
-            (format!("(SELECT * FROM {sampled})"), "")
-        }
-        false => (relation.sql_name(), sample.as_str()),
+        true => (format!("(SELECT * FROM {name}{sample})"), ""),
+        false => (name, sample.as_str()),
     };
     let condition = entry.condition(None);
     let columns = columns.join(", ");
+    // A table may have none.
+    let called = if columns.is_empty() { String::new() } else { format!(" ({columns})") };
     let row = match table.untyped {
         true => array_text(relation, &values, &needed)?,
         false => row_text(&values.join(", "), are_written_alike),
@@ -443,7 +451,7 @@ fn collect(
         Some(beside) => beside.said(&row, alias),
         None => row,
     };
-    let from_table = format!("FROM {name} AS {alias} ({columns}){sample}");
+    let from_table = format!("FROM {name} AS {alias}{called}{sample}");
     let of_table = format!("{from_table}{condition}");
     let (relation, route, reduced) = (relation.clone(), None, Vec::new());
     let Some(lock) = lock else {
@@ -668,6 +676,9 @@ pub(super) fn rows_of_literal(relation: &Relation, literal: &str) -> String {
     }
 }
 
+/// The type char(n).
+const BPCHAR: u32 = 1042;
+
 /// A row of these values as text that [`rows_of_arrays`] reads: an array in JSON of the values' texts.
 ///
 /// Errors: 0A000 for a column of a type that is not read alike wherever it is known.
@@ -686,7 +697,12 @@ fn array_text(relation: &Relation, values: &[String], needed: &[bool]) -> Result
                 "Distribute the table or make it REPLICATED, or write the rows one by one.",
             ));
         }
-        Ok(format!("({})::pg_catalog.text", value_text(value, column.type_oid)))
+        // As text it would lose blanks at its end.
+        let text = match column.type_oid {
+            BPCHAR => format!("tutti.value_output({value})"),
+            of => value_text(value, of),
+        };
+        Ok(format!("({text})::pg_catalog.text"))
     };
     let texts = relation.columns.iter().zip(values).zip(needed).map(of_column);
     let texts = texts.collect::<Result<Vec<_>, Refusal>>()?.join(", ");

@@ -15,7 +15,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{ColumnRef, FuncCall, Node, ResTarget, SelectStmt};
 
 use super::alike::Alike;
-use super::analysis::{Analysis, BroughtItem, ColumnId, Source};
+use super::analysis::{Analysis, BroughtItem, ColumnId, ItemId, Source, Whereabouts};
 use super::context::Context;
 use super::gaps::{cut, expression, gap, parse_select};
 use super::gather::{Order, is_read_alike};
@@ -149,7 +149,13 @@ pub(super) fn of(
         takes_columns: shape == Shape::Rows,
     };
     let split = match shape {
-        Shape::Groups => parts.split_groups(select)?.map(|outer| (outer, None)),
+        Shape::Groups => match parts.split_groups(select)? {
+            Some(outer) if parts.has_whole_groups(select, brought) => {
+                let top = parts.top_groups(select)?;
+                Some((outer, top))
+            }
+            outer => outer.map(|outer| (outer, None)),
+        },
         Shape::Rows => parts.split_rows(select)?,
     };
     let Some((outer, top)) = split else { return Ok(None) };
@@ -222,6 +228,68 @@ impl<'a> PartialColumns<'_, 'a> {
         };
         outer.group_distinct = select.group_distinct;
         Ok(Some(outer))
+    }
+
+    /// Whether all rows of a group are on one node: it has the distribution key of a table whose rows are all there is.
+    fn has_whole_groups(&self, select: &SelectStmt, brought: &[BroughtItem]) -> bool {
+        let (analysis, level) = (self.analysis, &self.analysis.queries[0]);
+        let decides = |item: &ItemId| {
+            let of = &analysis.items[*item];
+            let is_grouped =
+                |column: usize| level.group_columns.contains(&ColumnId { item: *item, column });
+            let is_by_key = match (of.distributed(), of.several()) {
+                (Some((_, Whereabouts::Hash { key, .. })), _) => is_grouped(key),
+                (_, Some((key, _))) => key.iter().all(|part| is_grouped(part.column)),
+                _ => false,
+            };
+            is_by_key && of.linear && !brought.iter().any(|other| other.item == *item)
+        };
+        // Values that are counted once each make more groups of one.
+        self.distinct.is_empty()
+            && !level.has_windows
+            && !level.has_distinct
+            && !select.group_clause.iter().any(is_grouping_set)
+            && level.items.iter().any(decides)
+    }
+
+    /// Has each node leave out groups by all conditions, and say its first ones only if the statement asks for the first
+    /// of all.
+    ///
+    /// Requires: groups are whole on their nodes.
+    fn top_groups(&mut self, select: &SelectStmt) -> Result<Option<String>, Refusal> {
+        let mut conditions = Vec::new();
+        if let Some(having) = select.having_clause.as_deref() {
+            split(having, &mut conditions);
+        }
+        let mut are_all_there = true;
+        for condition in conditions {
+            match self.alike.is_alike(condition) && !has_subquery(condition) {
+                false => are_all_there = false,
+                true if self.aggregates(condition) => self.conditions.push(on_node(condition)?),
+                true => (),
+            }
+        }
+        // What is put together of parts may be another value than a node's own, in its last digit.
+        const EXACT: [&str; 4] = ["count", "max", "min", "sum"];
+        let is_exact = |value: &Node| match &value.node {
+            _ if has_subquery(value) => false,
+            Some(NodeEnum::FuncCall(call)) => EXACT.contains(&name_of(call).1),
+            _ => !self.aggregates(value),
+        };
+        let is_ordered_alike = |part: &Node| match &part.node {
+            Some(NodeEnum::SortBy(by)) => {
+                by.node.as_deref().is_some_and(|value| match top_rows::output(select, value) {
+                    Some(Some(output)) => is_exact(output),
+                    Some(None) => is_exact(value),
+                    None => false,
+                })
+            }
+            _ => false,
+        };
+        match are_all_there && select.sort_clause.iter().all(is_ordered_alike) {
+            true => self.top(select),
+            false => Ok(None),
+        }
     }
 
     /// The same of a query without groups: what it says is computed of the columns. And how each node finds those of its

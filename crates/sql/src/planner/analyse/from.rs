@@ -155,7 +155,9 @@ impl<'a> Analyser<'a> {
             self.analysis.home_relation.get_or_insert_with(|| relation.name.clone());
         }
         let source = Source::Table { relation, spread };
-        Ok(self.add_item(source, &range.relname, alias, range.location, linear))
+        let item = self.add_item(source, &range.relname, alias, range.location, linear);
+        self.analysis.items[item].only = !range.inh;
+        Ok(item)
     }
 
     fn add_item(
@@ -175,6 +177,7 @@ impl<'a> Analyser<'a> {
             location,
             linear,
             sample: None,
+            only: false,
             hidden: false,
         });
         if let Some(&level) = self.scopes.last() {
@@ -193,6 +196,7 @@ impl<'a> Analyser<'a> {
             location: -1,
             linear: false,
             sample: None,
+            only: false,
             hidden: true,
         });
         self.analysis.items.len() - 1

@@ -136,7 +136,10 @@ fn width_of_call(select: &SelectStmt, context: &Context<'_>) -> Option<usize> {
     // What is in arrays of users' types may have columns of its own.
     let is_of_one = OF_ONE_COLUMN.contains(&name)
         && (name != "unnest" || matches!(&call.args[..], [array] if is_plain_array(array)));
-    (is_of_one && means_built_in(schema, name, context)).then_some(1 + ordinality)
+    // Another function of the name may be meant, by its arguments.
+    let is_alone = schema.is_some()
+        || context.catalog.functions.values().all(|functions| !functions.contains_key(name));
+    (is_of_one && is_alone && means_built_in(schema, name, context)).then_some(1 + ordinality)
 }
 
 /// Whether it is an array of constants, which are of a built-in type.
