@@ -12,7 +12,7 @@ use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::own_rows::{concerns_only, split, unqualify};
 use super::sql_text::{deparse, deparse_expression};
-use super::syntax::{is_any_star, is_star_of_value, string};
+use super::syntax::{contains, is_any_star, is_star_of_value, string};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -57,7 +57,12 @@ pub(super) fn clause(order: Vec<Node>, count: &str) -> Result<String, Refusal> {
 
 /// ` ORDER BY …` of these entries, as far as they order anything.
 pub(super) fn order_clause(mut order: Vec<Node>) -> Result<String, Refusal> {
-    order.retain(has_column);
+    // An aggregate, such as count(*), is another value for each group.
+    let calls = |part: &Node| {
+        let is_call = |tree: &NodeEnum| matches!(tree, NodeEnum::FuncCall(_));
+        part.node.as_ref().is_some_and(|tree| contains(tree, &is_call))
+    };
+    order.retain(|part| has_column(part) || calls(part));
     let bare = SelectStmt {
         sort_clause: order,
         limit_option: LimitOption::Default.into(),

@@ -660,7 +660,7 @@ impl RunFile {
         let SystemSection { kind, nodes, share_percent, url, dialect } = &self.system;
         let is_tutti = *kind == Some(Kind::Tutti);
         ensure!(
-            share_percent.is_none_or(|percent| url.is_none() && 1.0 <= percent && percent <= 100.0),
+            share_percent.is_none_or(|percent| url.is_none() && (1.0..=100.0).contains(&percent)),
             "system.share_percent: 1 to 100, only where there is a kind"
         );
         ensure!(nodes.is_none() || is_tutti, "system.nodes: only of kind = \"tutti\"");

@@ -618,6 +618,46 @@ fn parts() {
     );
 }
 
+/// Each group is on one node, which leaves out those that the conditions do, and says the first ones only.
+#[test]
+fn groups_that_are_whole_on_their_nodes() {
+    check(
+        "SELECT customer_id, sum(total) FROM orders GROUP BY customer_id HAVING sum(total) > 3 ORDER BY 2 DESC LIMIT 4",
+        expect![[r#"
+            gather on One(Any) Read
+              parts SELECT tutti_f.c1::pg_catalog.text, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT customer_id AS tutti_c1, sum(total) AS tutti_c2 FROM orders GROUP BY 1 HAVING (sum(total) > 3) ORDER BY sum(total) DESC LIMIT 4) AS tutti_f (c1, c2)
+              WITH tutti_z(c1, c2) AS (SELECT * FROM (SELECT customer_id AS tutti_c1, sum(total) AS tutti_c2 FROM orders GROUP BY 1 HAVING sum(total) > 3 ORDER BY sum(total) DESC LIMIT 4) tutti_f LIMIT 0) SELECT tutti_f.c1 AS customer_id, pg_catalog.sum(tutti_f.c2) AS sum FROM ROWS FROM (pg_catalog.unnest(<rows 0>::int[]) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 1>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 HAVING pg_catalog.sum(tutti_f.c2) > 3 ORDER BY 2 DESC LIMIT 4
+        "#]],
+    );
+    // Two nodes may have rows of one.
+    check(
+        "SELECT id, sum(total) FROM orders GROUP BY id HAVING sum(total) > 3 ORDER BY 2 DESC LIMIT 4",
+        expect![[r#"
+            gather on One(Any) Read
+              parts SELECT tutti_f.c1::pg_catalog.text, tutti_f.c2::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT id, sum(total) FROM orders GROUP BY 1) AS tutti_f (c1, c2)
+              WITH tutti_z(c1, c2) AS (SELECT id, sum(total) FROM orders GROUP BY 1 LIMIT 0) SELECT tutti_f.c1 AS id, pg_catalog.sum(tutti_f.c2) AS sum FROM ROWS FROM (pg_catalog.unnest(<rows 0>::int[]) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 1>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 HAVING pg_catalog.sum(tutti_f.c2) > 3 ORDER BY 2 DESC LIMIT 4
+        "#]],
+    );
+    // What is put together may be another value, in its last digit.
+    check(
+        "SELECT customer_id, avg(total) FROM orders GROUP BY 1 ORDER BY avg(total) LIMIT 4",
+        expect![[r#"
+            gather on One(Home) Write
+              SELECT ROW(NULL, "orders"."customer_id", "orders"."total", NULL)::pg_catalog.text FROM "public"."orders" AS "orders" ("id", "customer_id", "total", "placed") from AllNodes
+              SELECT customer_id, avg(total) FROM pg_catalog.unnest(<rows 0>::public.orders[]) orders GROUP BY 1 ORDER BY avg(total) LIMIT 4
+        "#]],
+    );
+    // Of one group there are as many as it has values.
+    check(
+        "SELECT customer_id, count(DISTINCT total) FROM orders GROUP BY 1 ORDER BY 1 LIMIT 4",
+        expect![[r#"
+            gather on One(Any) Read
+              parts SELECT tutti_f.c1::pg_catalog.text, CASE WHEN pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid OPERATOR(pg_catalog.=) ANY ('{16,19,20,21,23,25,1043,1700,2950}'::pg_catalog.oid[]) THEN tutti_f.c2::pg_catalog.text ELSE tutti.value_output(tutti_f.c2) END, pg_catalog.pg_typeof(tutti_f.c2)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT customer_id, total FROM orders GROUP BY 1, 2) AS tutti_f (c1, c2)
+              WITH tutti_z(c1, c2) AS (SELECT customer_id, total FROM orders GROUP BY 1, 2 LIMIT 0) SELECT tutti_f.c1 AS customer_id, pg_catalog.count(DISTINCT tutti_f.c2) AS count FROM ROWS FROM (pg_catalog.unnest(<rows 0>::int[]) , pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c2) FROM tutti_z), <rows 1>)) ) tutti_f(c1, c2) GROUP BY tutti_f.c1 ORDER BY 1 LIMIT 4
+        "#]],
+    );
+}
+
 #[test]
 fn refused() {
     check(
