@@ -36,6 +36,25 @@ pub(super) async fn make_tables<S: Session>(
     Ok(())
 }
 
+/// Fills tables with rows, each given with its table, and has them analysed.
+pub(super) async fn fill<S: Session>(
+    session: &mut S,
+    tables: impl Iterator<Item = &'static str>,
+    rows: impl Iterator<Item = (&'static str, String)>,
+) -> anyhow::Result<()> {
+    let mut into: Vec<_> = tables.map(Rows::into).collect();
+    for (table, row) in rows {
+        let rows = into.iter_mut().find(|rows| rows.table == table);
+        rows.context("a row of no table")?.add(session, row).await?;
+    }
+    for rows in &mut into {
+        rows.end(session).await?;
+        let analyze = format!("ANALYZE {}", rows.table);
+        session.query(&analyze).await.context(analyze)?;
+    }
+    Ok(())
+}
+
 /// Rows on their way into a table.
 pub(super) struct Rows {
     table: &'static str,

@@ -1,16 +1,18 @@
 //! Queries over tables that stay as they are: in which order they are asked, and whether the answers are right.
 //!
-//! Owns: what an answer is, and that each query's answer stays the same. Never: asks.
+//! Owns: what an answer is, and that each query's answer stays the same. Never: knows a query.
 //! Start reading at [`Questions`].
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 
+use super::Outcome;
 use super::draws::Draws;
 use super::fnv::fnv_1a;
-use super::session;
+use super::session::{self, Session};
 
 /// Some queries, by their names.
 #[derive(Debug)]
@@ -25,7 +27,7 @@ impl Questions {
         Self { names: names.into_iter().collect(), first: Mutex::default() }
     }
 
-    pub(super) fn name(&self, query: usize) -> &'static str {
+    fn name(&self, query: usize) -> &'static str {
         self.names[query]
     }
 
@@ -41,15 +43,33 @@ impl Questions {
         order[place as usize]
     }
 
+    /// Asks one of them, by this text, as a transaction.
+    ///
+    /// Errors: as [`Self::judge`].
+    pub(super) async fn ask<S: Session>(
+        &self,
+        session: &mut S,
+        query: usize,
+        sql: &str,
+        known: Option<u64>,
+    ) -> anyhow::Result<Outcome> {
+        let begun = Instant::now();
+        let answer = session.query(sql).await;
+        let took = begun.elapsed();
+        let told = match answer {
+            Ok(rows) => {
+                self.judge(query, rows, known)?;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        };
+        Ok(Outcome::decided(told, took).of_kind(self.name(query)))
+    }
+
     /// Compares an answer with the first one, and with the digest of the right one, where that is known.
     ///
     /// Errors: it differs.
-    pub(super) fn judge(
-        &self,
-        query: usize,
-        rows: session::Rows,
-        known: Option<u64>,
-    ) -> anyhow::Result<()> {
+    fn judge(&self, query: usize, rows: session::Rows, known: Option<u64>) -> anyhow::Result<()> {
         let answer = Answer::of(rows);
         if let Some(known) = known {
             ensure!(

@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 
 use super::session::Session;
 use super::transfers::integers;
+use super::{Asked, Believed, Found};
 
 /// A table: whether every server has all of its rows, and what four sums are of.
 pub(super) type Summed = (&'static str, bool, [&'static str; 4]);
@@ -43,10 +44,7 @@ impl Totals {
     /// Of all servers that together have all rows.
     ///
     /// Errors: copies differ.
-    pub(super) async fn read<S: Session>(
-        tables: &[Summed],
-        parts: &mut [S],
-    ) -> anyhow::Result<Self> {
+    async fn read<S: Session>(tables: &[Summed], parts: &mut [S]) -> anyhow::Result<Self> {
         let mut this = Self::default();
         for (number, part) in parts.iter_mut().enumerate() {
             for (table, is_everywhere, figures) in tables.iter().copied() {
@@ -66,8 +64,28 @@ impl Totals {
         Ok(this)
     }
 
+    /// What of a read-only workload is found: tables as they were made, on all servers together and by the gateway.
+    ///
+    /// Errors: they are not.
+    pub(super) async fn check<S: Session>(
+        &self,
+        tables: &[Summed],
+        parts: &mut [S],
+        whole: Option<&mut S>,
+        asked: &Asked,
+    ) -> anyhow::Result<Found> {
+        self.compare(&Self::read(tables, parts).await?).context("not the rows that were made")?;
+        if let Some(gateway) = whole {
+            let seen = Self::read(tables, std::slice::from_mut(gateway)).await?;
+            self.compare(&seen).context("the gateway sees other rows")?;
+        }
+        // Whose answer was wrong has ended the run.
+        let right = asked.values().filter(|believed| **believed == Believed::Acknowledged);
+        Ok(Found { acknowledged: right.count(), ..Found::default() })
+    }
+
     /// Errors: the first table that differs.
-    pub(super) fn compare(&self, there: &Self) -> anyhow::Result<()> {
+    fn compare(&self, there: &Self) -> anyhow::Result<()> {
         for (table, made) in &self.0 {
             let is = there.0.get(table).copied().unwrap_or_default();
             ensure!(is == *made, "{table}: rows and sums are {is:?}, not {made:?}");

@@ -4,12 +4,8 @@
 //! Source: the paper's section 2; what differs is in docs/lab/workloads.md.
 //! Start reading at [`load`], then [`made`].
 
-use std::collections::BTreeMap;
-
-use anyhow::Context;
-
 use super::super::dialect::Dialect;
-use super::super::filling::{Rows, make_tables};
+use super::super::filling::{fill, make_tables};
 use super::super::session::Session;
 use super::super::totals::{Summed, Totals};
 use super::rows::{self, Row, Size};
@@ -67,19 +63,8 @@ pub(super) async fn load<S: Session>(
         [("days", DAYS), ("supplier", SUPPLIER), ("customer", CUSTOMER), ("part", PART)];
     let by_hash = [("lineorder", LINEORDER, "lo_orderkey")];
     make_tables(session, dialect, &everywhere, &by_hash, &[]).await?;
-    let mut into: BTreeMap<&str, Rows> =
-        TABLES.iter().map(|(table, ..)| (*table, Rows::into(table))).collect();
-    for (table, (row, _)) in all(size) {
-        let rows = into.get_mut(table).context("a row of no table")?;
-        rows.add(session, row).await?;
-    }
-    for (table, ..) in TABLES {
-        let rows = into.get_mut(table).context("a table without rows")?;
-        rows.end(session).await?;
-        let analyze = format!("ANALYZE {table}");
-        session.query(&analyze).await.context(analyze)?;
-    }
-    Ok(())
+    let tables = TABLES.iter().map(|(table, ..)| *table);
+    fill(session, tables, all(size).map(|(table, (row, _))| (table, row))).await
 }
 
 /// What the tables have when they are filled.

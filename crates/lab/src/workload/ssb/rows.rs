@@ -5,6 +5,7 @@
 //! Start reading at [`Size`], then [`order`].
 
 use super::super::draws::Draws;
+use super::super::tpch::rows::{phone, retail_price as price};
 use super::super::words::{
     COLOURS, CONTAINERS, MODES, NATIONS, PRIORITIES, REGIONS, SEGMENTS, TYPES,
 };
@@ -117,11 +118,6 @@ fn place(draws: &mut Draws) -> (String, i64) {
     (place, number)
 }
 
-fn phone(draws: &mut Draws, nation: i64) -> String {
-    let [area, exchange] = [(); 2].map(|()| draws.within(100..=999));
-    format!("{}-{area}-{exchange}-{}", nation + 10, draws.within(1_000..=9_999))
-}
-
 pub(super) fn supplier(key: i64) -> Row {
     let draws = &mut Draws::of("ssb supplier", key);
     let address = draws.within(1..=9_999);
@@ -156,11 +152,6 @@ pub(super) fn part(key: i64) -> Row {
         container.join(" ")
     );
     (row, [key, size, brand, maker])
-}
-
-/// In cents, as in TPC-H.
-fn price(part: i64) -> i64 {
-    90_000 + (part / 10) % 20_001 + 100 * (part % 1_000)
 }
 
 /// The lines of an order.

@@ -6,21 +6,19 @@
 //! Start reading at [`TpcH`], then [`queries`].
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
-use anyhow::Context;
 use rand::rngs::StdRng;
 
 use super::dialect::Dialect;
 use super::questions::Questions;
 use super::session::Session;
 use super::totals::Totals;
-use super::{Asked, Believed, Found, Outcome, Workload};
+use super::{Asked, Found, Outcome, Workload};
 
 mod answers;
 mod load;
 mod queries;
-mod rows;
+pub(super) mod rows;
 
 use load::TABLES;
 use queries::QUERIES;
@@ -56,18 +54,8 @@ impl Workload for TpcH {
         _: &mut StdRng,
     ) -> anyhow::Result<Outcome> {
         let query = self.questions.query_of(number);
-        let sql = queries::text(query, self.size.scale);
-        let begun = Instant::now();
-        let answer = session.query(&sql).await;
-        let took = begun.elapsed();
-        let told = match answer {
-            Ok(rows) => {
-                self.questions.judge(query, rows, answers::known(self.size, query))?;
-                Ok(())
-            }
-            Err(failure) => Err(failure),
-        };
-        Ok(Outcome::decided(told, took).of_kind(QUERIES[query].0))
+        let known = answers::known(self.size, query);
+        self.questions.ask(session, query, &queries::text(query, self.size.scale), known).await
     }
 
     async fn check<S: Session>(
@@ -77,14 +65,6 @@ impl Workload for TpcH {
         asked: &Asked,
     ) -> anyhow::Result<Found> {
         let made = self.made.get_or_init(|| load::made(self.size));
-        made.compare(&Totals::read(&TABLES, parts).await?)
-            .context("not the rows that were made")?;
-        if let Some(gateway) = whole {
-            let seen = Totals::read(&TABLES, std::slice::from_mut(gateway)).await?;
-            made.compare(&seen).context("the gateway sees other rows")?;
-        }
-        // Whose answer was wrong has ended the run.
-        let right = asked.values().filter(|believed| **believed == Believed::Acknowledged);
-        Ok(Found { acknowledged: right.count(), ..Found::default() })
+        made.check(&TABLES, parts, whole, asked).await
     }
 }

@@ -61,7 +61,7 @@ fn syllables(draws: &mut Draws, lists: &[&[&'static str]]) -> String {
 }
 
 /// Its country's code comes first: query 22 asks for it.
-fn phone(draws: &mut Draws, nation: i64) -> String {
+pub(in super::super) fn phone(draws: &mut Draws, nation: i64) -> String {
     let [area, exchange] = [(); 2].map(|()| draws.within(100..=999));
     format!("{}-{area}-{exchange}-{}", nation + 10, draws.within(1_000..=9_999))
 }
@@ -101,7 +101,7 @@ pub(super) fn supplier(key: i64) -> Row {
 }
 
 /// In cents (clause 4.2.3).
-fn retail_price(part: i64) -> i64 {
+pub(in super::super) fn retail_price(part: i64) -> i64 {
     90_000 + (part / 10) % 20_001 + 100 * (part % 1_000)
 }
 
