@@ -436,7 +436,10 @@ fn collect(
     let sample = &table.sample;
     let name = if table.only { "ONLY " } else { "" }.to_owned() + &relation.sql_name();
     let (name, sample) = match is_named {
-        true => (format!("(SELECT * FROM {name}{sample})"), ""),
+        true => {
+            let sampled = name + sample;
+            (format!("(SELECT * FROM {sampled})"), "")
+        }
         false => (name, sample.as_str()),
     };
     let condition = entry.condition(None);
