@@ -251,6 +251,7 @@ impl Session {
             }
             told => told?,
         }
+        self.pass_reports_on();
         self.tx.transaction.rollback_to(name);
         let steps = self.tx.transaction.step_count();
         self.tx.cursors.retain(|_, cursor| cursor.made.is_none_or(|made| made < steps));
