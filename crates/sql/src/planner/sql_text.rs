@@ -21,7 +21,12 @@ pub(crate) fn deparse(statement: &NodeEnum) -> Result<String, Refusal> {
             )
         })
     };
-    if !has_bare_bpchar(statement) {
+    let types = Types::of(statement);
+    if types.has_odd_modifier {
+        let message = "type modifiers must be simple constants or identifiers";
+        return Err(Refusal::postgres("42601", message));
+    }
+    if !types.has_bare_bpchar {
         return write(statement);
     }
     let mut plain = statement.clone();
@@ -64,23 +69,77 @@ fn is_bare_bpchar(name: &TypeName) -> bool {
     name.typmods.is_empty() && names().eq(["pg_catalog", "bpchar"])
 }
 
-fn has_bare_bpchar(tree: &NodeEnum) -> bool {
-    if let NodeEnum::TypeCast(cast) = tree
-        && cast.type_name.as_ref().is_some_and(is_bare_bpchar)
-    {
-        return true;
+/// What the library does not write as it is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Types {
+    /// A cast to such a type.
+    has_bare_bpchar: bool,
+    /// `numeric(1 + 1)`, which no PostgreSQL accepts, and with which the library would end the process.
+    has_odd_modifier: bool,
+}
+
+impl Types {
+    fn of(tree: &NodeEnum) -> Self {
+        let mut types = Self::default();
+        types.add(tree);
+        types
     }
-    let mut found = false;
-    let visit = &mut |child: &Node| found |= child.node.as_ref().is_some_and(has_bare_bpchar);
-    match tree {
-        NodeEnum::CreateTableAsStmt(create) => create.query.as_deref().into_iter().for_each(visit),
-        NodeEnum::CopyStmt(copy) => {
-            copy.query.as_deref().into_iter().for_each(&mut *visit);
-            copy.where_clause.as_deref().into_iter().for_each(visit);
+
+    fn add(&mut self, tree: &NodeEnum) {
+        let named = match tree {
+            NodeEnum::TypeCast(cast) => {
+                self.has_bare_bpchar |= cast.type_name.as_ref().is_some_and(is_bare_bpchar);
+                &cast.type_name
+            }
+            NodeEnum::ColumnDef(column) => &column.type_name,
+            NodeEnum::XmlSerialize(of) => &of.type_name,
+            NodeEnum::RangeTableFuncCol(column) => &column.type_name,
+            NodeEnum::JsonTableColumn(column) => &column.type_name,
+            NodeEnum::JsonOutput(output) => &output.type_name,
+            NodeEnum::FunctionParameter(parameter) => &parameter.arg_type,
+            NodeEnum::CreateDomainStmt(domain) => &domain.type_name,
+            NodeEnum::CreateFunctionStmt(function) => &function.return_type,
+            _ => &None,
+        };
+        self.has_odd_modifier |= named.as_ref().is_some_and(has_odd_modifier);
+        let visit = &mut |child: &Node| {
+            if let Some(child) = &child.node {
+                self.add(child);
+            }
+        };
+        match tree {
+            NodeEnum::CreateTableAsStmt(create) => {
+                create.query.as_deref().into_iter().for_each(visit);
+            }
+            NodeEnum::CopyStmt(copy) => {
+                copy.query.as_deref().into_iter().for_each(&mut *visit);
+                copy.where_clause.as_deref().into_iter().for_each(visit);
+            }
+            NodeEnum::CreateStmt(create) => create.table_elts.iter().for_each(visit),
+            NodeEnum::AlterTableStmt(alter) => alter.cmds.iter().for_each(visit),
+            NodeEnum::AlterTableCmd(command) => {
+                command.def.as_deref().into_iter().for_each(visit);
+            }
+            NodeEnum::RangeFunction(function) => {
+                function.coldeflist.iter().for_each(&mut *visit);
+                walk::read::children(tree, visit);
+            }
+            NodeEnum::RangeTableFunc(function) => {
+                function.columns.iter().for_each(&mut *visit);
+                walk::read::children(tree, visit);
+            }
+            _ => walk::read::children(tree, visit),
         }
-        _ => walk::read::children(tree, visit),
     }
-    found
+}
+
+fn has_odd_modifier(name: &TypeName) -> bool {
+    name.typmods.iter().any(|modifier| {
+        !matches!(
+            modifier.node,
+            Some(NodeEnum::AConst(_) | NodeEnum::ParamRef(_) | NodeEnum::ColumnRef(_))
+        )
+    })
 }
 
 /// Takes the schema away: `bpchar` alone is written as it is.
@@ -125,6 +184,23 @@ mod tests {
             assert_eq!(again(&sql.replace("bpchar", "pg_catalog.bpchar")), sql);
         }
         assert_eq!(again("SELECT a::char, a::char(3)"), "SELECT a::char(1), a::char(3)");
+    }
+
+    #[test]
+    fn a_modifier_that_is_computed_is_refused_as_postgresql_refuses_it() {
+        for sql in [
+            "SELECT a::numeric(1 + 1) FROM t",
+            "SELECT * FROM f() AS t (a numeric(g()))",
+            "CREATE TABLE u (a numeric(x || 1))",
+            "CREATE TABLE u AS SELECT a::numeric(1::int) FROM t",
+            "ALTER TABLE t ADD COLUMN a numeric(2 - 1)",
+            "SELECT xmlserialize(CONTENT a AS numeric(1 + 1)) FROM t",
+        ] {
+            let refused = deparse(&crate::statement::parse(sql).unwrap().pop().unwrap().tree);
+            let sqlstate = refused.map_err(|refusal| refusal.sqlstate);
+            assert!(sqlstate.as_ref().is_err_and(|state| *state == "42601"), "{sql}: {sqlstate:?}");
+        }
+        assert_eq!(again("SELECT a::numeric(8, 2)"), "SELECT a::numeric(8, 2)");
     }
 
     #[test]
