@@ -481,10 +481,10 @@ fn with_modifiers(expected: &Answer, found: &Answer) -> Option<Answer> {
         return None;
     };
     // Columns of tables and of what is like a table are called by a letter, with a number perhaps; those of a table that a
-    // query has made, with z, are as computed as the query's.
+    // query has made, with z, and of a query in FROM, with e, are as computed as the query's.
     let is_column = |name: &str| {
         let is_numbered = name.bytes().skip(1).all(|c| c.is_ascii_digit());
-        name == "id" || is_numbered && !name.starts_with('z')
+        name == "id" || is_numbered && !name.starts_with(['z', 'e'])
     };
     for (column, of) in columns.iter().zip(of) {
         if column.type_oid == of.type_oid && !is_column(&of.name) {

@@ -69,10 +69,14 @@ impl Executor<'_> {
                     return Err(Failure::error("XX000", "a cursor cannot be on several nodes"));
                 };
                 let reception = self.reception_of_cursor(gather);
-                if reception.is_none() {
+                if reception.is_none() || gather.partial.is_some() {
                     self.tx.note_cursor();
                 }
-                match self.fill(gather, reception, call).await? {
+                let filled = match self.fill_parts(gather, call).await? {
+                    Some((text, call)) => Filled::Finally(text, call),
+                    None => self.fill(gather, reception, call).await?,
+                };
+                match filled {
                     Filled::Received(receiver, text, call) => {
                         return self.declare_beside(cursor, receiver, &text, &call).await;
                     }

@@ -220,11 +220,14 @@ impl Executor<'_> {
             }
             (Some(Brought::Parts(partial)), _) | (None, Some(partial)) => {
                 branch.details.extend(chosen(&partial.collects));
-                let parts = self.foresee_parts(partial, explain, call).await?;
-                branch.below =
-                    self.foresee_each(&partial.collects, way.sizes, explain, call).await?;
-                branch.below.insert(0, parts);
-                let gaps = partial.collects.len() + partial.expected.len();
+                let mut below = Vec::new();
+                let all: Vec<&Partial> = partial.all().collect();
+                for parts in all {
+                    below.push(self.foresee_parts(parts, explain, call).await?);
+                }
+                below.extend(self.foresee_each(&partial.collects, way.sizes, explain, call).await?);
+                branch.below = below;
+                let gaps = partial.collects.len() + partial.width();
                 (&partial.statement, gaps, self.final_nodes(gather, call))
             }
             (None, None) => {

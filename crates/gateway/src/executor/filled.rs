@@ -3,9 +3,11 @@
 //! Owns: what stands in their gaps: parameters for rows, literals for times. Never: has a row, or asks for the time.
 //! Start reading at [`fill_template`].
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use tutti_sql::catalog::{Catalog, NodeId};
+use bytes::Bytes;
+use tutti_sql::catalog::{Catalog, NodeId, quote_literal};
 use tutti_sql::plan::{Piece, Template};
 use tutti_sql::statement;
 
@@ -32,6 +34,30 @@ pub(super) fn fill_template_with(
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
             Piece::Rows(index) => text.push_str(&format!(" ${}", before + place(*index) + 1)),
+            Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
+            // Of no node: none.
+            Piece::Buckets(_) => text.push_str("'{}'"),
+        }
+    }
+    text
+}
+
+/// The same with rows as literals, which PostgreSQL gives the types that parameters would have there.
+pub(super) fn fill_template_with_literals(
+    template: &Template,
+    rows: &[Bytes],
+    times: &Times,
+) -> String {
+    let mut text = String::new();
+    for piece in &template.0 {
+        match piece {
+            Piece::Sql(sql) => text.push_str(sql),
+            Piece::Rows(index) => {
+                let rows = rows
+                    .get(*index)
+                    .map_or(Cow::Borrowed("{}"), |rows| String::from_utf8_lossy(rows));
+                text.push_str(&quote_literal(&rows));
+            }
             Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
             // Of no node: none.
             Piece::Buckets(_) => text.push_str("'{}'"),

@@ -17,7 +17,9 @@ use super::array_literal::ArrayText;
 use super::collect::{Collected, Overflow};
 use super::estimate::{Sizes, Way};
 use super::fan_out::{Answers, SnapshotNeed, read_rows};
-use super::filled::{Times, fill_template, of_node, takes_no_parameters};
+use super::filled::{
+    Times, fill_template, fill_template_with_literals, of_node, takes_no_parameters,
+};
 use super::plan_tree::Measured;
 use super::receiver::{Receiver, Reception};
 use crate::client::failure::Failure;
@@ -32,6 +34,9 @@ const BROUGHT_BYTES_MAX: usize = 48 << 20;
 const PARTS_BYTES_MAX: usize = 16 << 20;
 /// Prefix of the settings that hold rows for a command without parameters.
 const ROWS_SETTING: &str = "tutti.rows_";
+
+/// Rows of one node, as text.
+type SaidRows = Vec<Vec<Option<Bytes>>>;
 
 /// A statement with the call that has the rows it needs.
 pub(super) enum Filled<'p> {
@@ -277,18 +282,18 @@ impl Executor<'_> {
         (most_brought, most_of_parts): (Option<usize>, Option<usize>),
         call: &Call,
     ) -> Result<Option<(String, Call)>, Failure> {
-        let (width, brought) = (partial.expected.len(), partial.collects.len());
+        let (width, brought) = (partial.width(), partial.collects.len());
+        let is_zero = |limit| call.is_zero(limit);
         if !call.can_carry(brought + width)
-            || partial.limit.is_some_and(|limit| call.is_zero(limit))
+            || partial.all().filter_map(|parts| parts.limit).any(is_zero)
         {
             return Ok(None);
         }
-        let nodes = self.tx.catalog.nodes.clone();
-        let of_parts = [&partial.select, &partial.statement];
+        let all: Vec<&Partial> = partial.all().collect();
+        let mut of_parts: Vec<_> = all.iter().map(|parts| &parts.select).collect();
+        of_parts.push(&partial.statement);
         let times = self.times_for(templates(&partial.collects, of_parts)).await?;
         let bytes_max = self.travelling_bytes_max();
-        let select = fill_template(&partial.select, call, &times);
-        let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
         let asking = match brought {
             0 => Cow::Borrowed(call),
             _ => {
@@ -301,54 +306,61 @@ impl Executor<'_> {
                 Cow::Owned(call.carrying(self.rows_of(&rows), bytes_max)?)
             }
         };
+        // The final statement has the nodes' queries for their types alone.
+        let mut arrays: Vec<_> = std::iter::repeat_with(ArrayText::default).take(brought).collect();
+        for parts in all {
+            let said = self.said_in_parts(parts, &times, most_of_parts, &asking).await?;
+            let Some(said) = said.and_then(|said| values_of(parts, &said)) else { return Ok(None) };
+            arrays.extend(said);
+        }
+        drop(asking);
+        let values: Vec<Bytes> = arrays.into_iter().map(ArrayText::into_bytes).collect();
+        if takes_no_parameters(&partial.statement) {
+            let text = fill_template_with_literals(&partial.statement, &values, &times);
+            return Ok(Some((text, call.clone())));
+        }
+        let text = fill_template(&partial.statement, call, &times);
+        Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
+    }
+
+    /// The final statement over what nodes can say in parts, and its call, for what is not carried out as a query is; `None`
+    /// where its rows are to be gathered.
+    pub(super) async fn fill_parts(
+        &mut self,
+        gather: &Gather,
+        call: &Call,
+    ) -> Result<Option<(String, Call)>, Failure> {
+        match &gather.partial {
+            Some(partial) => {
+                let most = (None, Some(PARTS_BYTES_MAX));
+                self.fill_partial(partial, None, most, call).await
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// What each node says of its own rows; `None` if it is more than so many bytes.
+    async fn said_in_parts(
+        &mut self,
+        parts: &Partial,
+        times: &Times,
+        bytes_max: Option<usize>,
+        call: &Call,
+    ) -> Result<Option<Vec<SaidRows>>, Failure> {
+        let nodes = self.tx.catalog.nodes.clone();
+        let select = fill_template(&parts.select, call, times);
+        let texts: Vec<_> = nodes.iter().map(|node| (*node, select.as_str())).collect();
         let (begun, need) = (Instant::now(), SnapshotNeed::Rows);
-        let said = self.rows_up_to(&texts, Access::Read, need, &asking, most_of_parts).await?;
+        let said = self.rows_up_to(&texts, Access::Read, need, call, bytes_max).await?;
         let Some(said) = said else { return Ok(None) };
         if self.exchanges.is_some() {
             let bytes = said.iter().flatten().flatten().flatten().map(|value| value.len() as u64);
             let rows = said.iter().map(|rows| rows.len() as u64);
             let (rows, bytes) = (Some(rows.sum()), Some(bytes.sum()));
             let measured = Measured { rows, bytes, elapsed: begun.elapsed() };
-            self.note_parts(measured, &texts, &asking).await?;
+            self.note_parts(measured, &texts, call).await?;
         }
-        drop(asking);
-        if said.iter().all(Vec::is_empty) && !partial.are_plain {
-            // Nothing says of which types they would be.
-            return Ok(None);
-        }
-        let mut arrays: Vec<_> = partial.expected.iter().map(|_| ArrayText::default()).collect();
-        for row in said.iter().flatten() {
-            let (values, types) = row.split_at(width.min(row.len()));
-            if types.last().and_then(|nulls| nulls.as_deref()) != Some(b"on") {
-                return Ok(None);
-            }
-            let mut types = types.iter();
-            for ((array, value), (is_asked, expected)) in
-                arrays.iter_mut().zip(values).zip(partial.asked_types.iter().zip(&partial.expected))
-            {
-                let oid = if *is_asked { types.next() } else { None };
-                let oid =
-                    oid.and_then(|oid| std::str::from_utf8(oid.as_deref()?).ok()?.parse().ok());
-                let may_travel = !is_asked
-                    || oid.is_some_and(|oid: u32| match expected {
-                        Some(expected) => oid == *expected,
-                        None => is_read_alike(oid),
-                    });
-                if !may_travel {
-                    return Ok(None);
-                }
-                match value.as_ref().map(|value| std::str::from_utf8(value)) {
-                    None => array.push_null(),
-                    Some(Ok(value)) => drop(array.push_composite(value)),
-                    Some(Err(_)) => return Ok(None),
-                }
-            }
-        }
-        // It has the nodes' query for its types alone.
-        let none = std::iter::repeat_with(ArrayText::default).take(brought);
-        let values = none.chain(arrays).map(ArrayText::into_bytes).collect();
-        let text = fill_template(&partial.statement, call, &times);
-        Ok(Some((text, call.carrying(Rows::Everywhere(values), bytes_max)?)))
+        Ok(Some(said))
     }
 
     /// The same for COPY, which takes no parameters, and for a statement that has used up all of
@@ -396,8 +408,7 @@ impl Executor<'_> {
         // As ISO 8601, which is read the same under any session settings.
         let literal = |sql: &String| format!("pg_catalog.quote_literal(tutti.value_output({sql}))");
         let asked: Vec<_> = times.keys().map(literal).collect();
-        let link = self.tx.enlist(NodeId::HOME, Access::Read).await?;
-        let rows = link.query(&format!("SELECT {}", asked.join(", "))).await?;
+        let rows = self.tx.ask_in_block(&format!("SELECT {}", asked.join(", "))).await?;
         for (column, literal) in times.values_mut().enumerate() {
             let said = rows.first().and_then(|rows| rows.text(0, column));
             said.ok_or_else(|| Failure::error("XX000", "node 1 did not say the time"))?
@@ -464,7 +475,7 @@ impl Executor<'_> {
         need: SnapshotNeed,
         call: &Call,
         most: Option<usize>,
-    ) -> Result<Option<Vec<Vec<Vec<Option<Bytes>>>>>, Failure> {
+    ) -> Result<Option<Vec<SaidRows>>, Failure> {
         self.refuse_parameters_elsewhere(texts.iter().map(|(node, _)| *node), call)?;
         if let [(node, _)] = texts {
             self.mark(*node).await?;
@@ -502,6 +513,42 @@ impl Executor<'_> {
 /// What this node needs of all that was collected.
 fn all_of(collected: &[Collected], node: NodeId) -> Vec<Bytes> {
     collected.iter().map(|of| of.of_node(node)).collect()
+}
+
+/// The values of each column of what nodes say in parts; `None` where they may not travel, for their types' sake.
+fn values_of(parts: &Partial, said: &[SaidRows]) -> Option<Vec<ArrayText>> {
+    if said.iter().all(Vec::is_empty) && !parts.are_plain {
+        // Nothing says of which types they would be.
+        return None;
+    }
+    let width = parts.expected.len();
+    let mut arrays: Vec<_> = parts.expected.iter().map(|_| ArrayText::default()).collect();
+    for row in said.iter().flatten() {
+        let (values, types) = row.split_at(width.min(row.len()));
+        if types.last().and_then(|nulls| nulls.as_deref()) != Some(b"on") {
+            return None;
+        }
+        let mut types = types.iter();
+        for ((array, value), (is_asked, expected)) in
+            arrays.iter_mut().zip(values).zip(parts.asked_types.iter().zip(&parts.expected))
+        {
+            let oid = if *is_asked { types.next() } else { None };
+            let oid = oid.and_then(|oid| std::str::from_utf8(oid.as_deref()?).ok()?.parse().ok());
+            let may_travel = !is_asked
+                || oid.is_some_and(|oid: u32| match expected {
+                    Some(expected) => oid == *expected,
+                    None => is_read_alike(oid),
+                });
+            if !may_travel {
+                return None;
+            }
+            match value.as_ref() {
+                None => array.push_null(),
+                Some(value) => drop(array.push_composite(std::str::from_utf8(value).ok()?)),
+            }
+        }
+    }
+    Some(arrays)
 }
 
 /// All texts of a plan that collects.

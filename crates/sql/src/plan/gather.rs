@@ -47,6 +47,15 @@ impl Template {
         self.0.push(Piece::Sql(after.to_owned()));
         self
     }
+
+    /// Its rows as those of so many gaps later.
+    pub(crate) fn behind(&self, gaps: usize) -> Self {
+        let shifted = self.0.iter().map(|piece| match piece {
+            Piece::Rows(index) => Piece::Rows(index + gaps),
+            piece => piece.clone(),
+        });
+        Self(shifted.collect())
+    }
 }
 
 /// A part of a [`Template`].
@@ -264,6 +273,21 @@ pub struct Partial {
     /// The final statement: [`Piece::Rows`] are those of `collects`, which may be none here, and behind them the
     /// values of each column, as the text of an array.
     pub statement: Template,
+    /// Other subqueries of the final statement that are answered in parts: their values come behind this one's, and their
+    /// own final statements are in it.
+    pub more: Vec<Partial>,
+}
+
+impl Partial {
+    /// How many values they say, all together.
+    pub fn width(&self) -> usize {
+        self.all().map(|parts| parts.expected.len()).sum()
+    }
+
+    /// It and those with it, in the order of their values.
+    pub fn all(&self) -> impl Iterator<Item = &Self> {
+        std::iter::once(self).chain(&self.more)
+    }
 }
 
 /// Where a final statement runs.

@@ -8,7 +8,7 @@
 //! 131,072 digits before the point, and sums of integers are of wider types: those do not overflow. Integers and floats do.
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node, SelectStmt, a_const};
+use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node, SelectStmt, TypeCast, a_const};
 
 use super::analysis::Analysis;
 use super::context::Context;
@@ -22,6 +22,18 @@ const NUMERIC: u32 = 1700;
 const TEXTS: [u32; 4] = [25, 1043, 1042, 19];
 /// boolean, bytea, floats, date, times, interval, uuid: each is compared with itself alone.
 const OTHERS: [u32; 10] = [16, 17, 700, 701, 1082, 1083, 1114, 1184, 1186, 2950];
+const DATE: u32 = 1082;
+const TIMESTAMP: u32 = 1114;
+const TIMESTAMPTZ: u32 = 1184;
+const FLOAT8: u32 = 701;
+/// What times are truncated to. (Those of 4714 BC, the first that there are, might be of a year that has not begun.)
+const TRUNCATED_TO: [&str; 8] =
+    ["second", "minute", "hour", "day", "week", "month", "quarter", "year"];
+/// What dates have.
+const OF_DATES: [&str; 9] =
+    ["year", "quarter", "month", "week", "day", "dow", "doy", "isodow", "isoyear"];
+/// What times have besides.
+const OF_TIMES: [&str; 4] = ["hour", "minute", "second", "epoch"];
 /// To these a literal is cast when the statement is analysed.
 const OF_LITERALS: [&str; 12] = [
     "bool",
@@ -97,6 +109,16 @@ impl CannotFail<'_> {
             && select.window_clause.is_empty()
     }
 
+    /// Whether what it groups by raises none. (A name that is an output's was looked at there.)
+    pub(super) fn groups(&self, select: &SelectStmt) -> bool {
+        let is_safe = |group: &Node| match &group.node {
+            Some(NodeEnum::ColumnRef(_) | NodeEnum::AConst(_)) => true,
+            Some(NodeEnum::GroupingSet(set)) => set.content.iter().all(|part| self.holds(part)),
+            _ => self.holds(group),
+        };
+        select.group_clause.iter().all(is_safe)
+    }
+
     fn is_of_tables(&self, item: &Node) -> bool {
         match &item.node {
             Some(NodeEnum::RangeVar(range)) => self
@@ -140,6 +162,23 @@ impl CannotFail<'_> {
             NodeEnum::AConst(constant) => Some(of_constant(constant)),
             NodeEnum::ParamRef(_) => Some(Gives::Parameter),
             NodeEnum::TypeCast(_) if is_folded(node) => Some(Gives::Constant),
+            NodeEnum::TypeCast(cast) if is_cast_to(cast, "date") => {
+                let is_time =
+                    |of: &Gives| matches!(of, Gives::Other(DATE | TIMESTAMP | TIMESTAMPTZ));
+                self.gives(cast.arg.as_deref()?).filter(is_time).and(Some(Gives::Other(DATE)))
+            }
+            NodeEnum::CoalesceExpr(of) => self.one_of(&of.args),
+            NodeEnum::CaseExpr(of) if of.arg.is_none() => {
+                let mut values: Vec<_> = of.defresult.as_deref().into_iter().collect();
+                for when in &of.args {
+                    let Some(NodeEnum::CaseWhen(when)) = &when.node else { return None };
+                    if !self.holds(when.expr.as_deref()?) {
+                        return None;
+                    }
+                    values.push(when.result.as_deref()?);
+                }
+                self.one_of(values)
+            }
             NodeEnum::SqlvalueFunction(function) if is_time(function) => Some(Gives::Constant),
             NodeEnum::BoolExpr(of) => self.all(&of.args),
             NodeEnum::NullTest(test) => self.gives(test.arg.as_deref()?).and(Some(BOOLEAN)),
@@ -148,6 +187,24 @@ impl CannotFail<'_> {
             NodeEnum::FuncCall(call) => self.of_call(call),
             _ => None,
         }
+    }
+
+    /// One of several values: of one type, or literals. (Collations of texts may contradict one another.)
+    fn one_of<'n>(&self, values: impl IntoIterator<Item = &'n Node>) -> Option<Gives> {
+        let mut all = Gives::Constant;
+        for value in values {
+            all = match (all, self.gives(value)?) {
+                (one, Gives::Constant) | (Gives::Constant, one) => one,
+                (one, other) if one == other && !matches!(one, Gives::Parameter | Gives::Text) => {
+                    one
+                }
+                (Gives::Integer | Gives::Numeric, Gives::Integer | Gives::Numeric) => {
+                    Gives::Numeric
+                }
+                _ => return None,
+            };
+        }
+        Some(all)
     }
 
     /// A comparison with each of these.
@@ -195,6 +252,10 @@ impl CannotFail<'_> {
                     | (Gives::Integer, Gives::Numeric) => Some(Gives::Numeric),
                     _ => None,
                 },
+                // Not by 0; nor by -1, of which the least integer has no quotient.
+                "/" | "%" if is_positive(right) => {
+                    self.gives(of.lexpr.as_deref()?).filter(|of| *of == Gives::Integer)
+                }
                 _ => None,
             },
             _ => None,
@@ -223,6 +284,22 @@ impl CannotFail<'_> {
             ("bool_and" | "bool_or" | "every", 1) => first().filter(|of| *of == BOOLEAN),
             ("sum", 1) => first().filter(is_number),
             ("avg", 1) => first().filter(is_number).and(Some(Gives::Numeric)),
+            ("date_trunc", 2) => {
+                let is_time = |of: &Gives| matches!(of, Gives::Other(TIMESTAMP | TIMESTAMPTZ));
+                let is_known = is_one_of(&call.args[0], &TRUNCATED_TO);
+                self.gives(&call.args[1]).filter(|of| is_known && is_time(of))
+            }
+            ("extract" | "date_part", 2) => {
+                let of_date = is_one_of(&call.args[0], &OF_DATES);
+                let of_time = of_date || is_one_of(&call.args[0], &OF_TIMES);
+                let has_it = match self.gives(&call.args[1])? {
+                    Gives::Other(DATE) => of_date,
+                    Gives::Other(TIMESTAMP | TIMESTAMPTZ) => of_time,
+                    _ => false,
+                };
+                let given = if name == "extract" { Gives::Numeric } else { Gives::Other(FLOAT8) };
+                has_it.then_some(given)
+            }
             ("substring" | "substr", 3) => {
                 let is_counted = call.args[1..].iter().all(is_count);
                 first().filter(|of| *of == Gives::Text && is_counted)
@@ -238,6 +315,37 @@ fn of_constant(constant: &AConst) -> Gives {
         Some(a_const::Val::Fval(number)) if number.fval.parse::<i64>().is_err() => Gives::Numeric,
         Some(a_const::Val::Fval(_)) => Gives::Integer,
         _ => Gives::Constant,
+    }
+}
+
+/// Whether it is a literal above 0.
+fn is_positive(node: &Node) -> bool {
+    match &node.node {
+        Some(NodeEnum::AConst(AConst { val: Some(a_const::Val::Ival(number)), .. })) => {
+            0 < number.ival
+        }
+        _ => false,
+    }
+}
+
+/// Whether it is a literal that says one of these.
+fn is_one_of(node: &Node, words: &[&str]) -> bool {
+    match &node.node {
+        Some(NodeEnum::AConst(AConst { val: Some(a_const::Val::Sval(text)), .. })) => {
+            words.contains(&text.sval.as_str())
+        }
+        _ => false,
+    }
+}
+
+/// Whether it is a cast to this type of `pg_catalog`.
+fn is_cast_to(cast: &TypeCast, name: &str) -> bool {
+    let Some(to) = cast.type_name.as_ref().filter(|to| to.array_bounds.is_empty()) else {
+        return false;
+    };
+    match &to.names.iter().map(string).collect::<Vec<_>>()[..] {
+        [Some("pg_catalog"), Some(of)] | [Some(of)] => *of == name,
+        _ => false,
     }
 }
 

@@ -120,7 +120,8 @@ fn query_to(
                 return Err(Refusal::postgres("42601", "syntax error at end of input"));
             };
             let (before, after) = (&text[..open.end], &text[close.start..]);
-            CopyToPlan::Gather(Box::new(query::gather_query(select, before, after, context)?))
+            let gather = query::gather_query_in_parts(select, before, after, context)?;
+            CopyToPlan::Gather(Box::new(gather))
         }
     };
     Ok((plan, why))

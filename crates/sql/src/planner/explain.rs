@@ -192,7 +192,7 @@ fn describe_gather(gather: &Gather, lines: &mut Vec<String>) {
 }
 
 fn describe_partial(partial: &Partial, lines: &mut Vec<String>) {
-    lines.push(format!("  Parts of every node: {}", partial.select));
+    lines.extend(partial.all().map(|parts| format!("  Parts of every node: {}", parts.select)));
     lines.push(format!("  Finally: {}", partial.statement));
 }
 

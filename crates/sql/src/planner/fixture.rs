@@ -340,7 +340,8 @@ pub(super) fn texts_of(planned: &Planned) -> Vec<String> {
             };
             way.collects().iter().flat_map(selects).chain(then)
         });
-        let of_parts = gather.partial.iter().flat_map(|it| [&it.select, &it.statement]);
+        let of_parts = gather.partial.iter().flat_map(|it| it.all());
+        let of_parts = of_parts.flat_map(|it| [&it.select, &it.statement]);
         let of_tables = gather
             .in_tables
             .iter()
@@ -481,7 +482,9 @@ fn show(planned: &Planned, out: &mut String, depth: usize) {
 fn show_gather(gather: &Gather, out: &mut String, pad: &str) {
     writeln!(out, "{pad}gather on {:?} {:?}", gather.run_on, gather.access).unwrap();
     if let Some(partial) = &gather.partial {
-        writeln!(out, "{pad}  parts {}", partial.select).unwrap();
+        for parts in partial.all() {
+            writeln!(out, "{pad}  parts {}", parts.select).unwrap();
+        }
         writeln!(out, "{pad}  {}", partial.statement).unwrap();
         return;
     }

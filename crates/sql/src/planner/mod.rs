@@ -49,6 +49,7 @@ mod names;
 mod namesakes;
 mod oids;
 mod output_names;
+mod over_groups;
 mod own_rows;
 mod own_schema;
 mod partial;

@@ -90,9 +90,6 @@ pub(super) fn of(
         || !analysis.system_columns.is_empty()
         || context.opaque.is_some()
         || printed::is_hidden(context)
-        // What is on all nodes would be read on each at a moment of its own.
-        || (context.collects_replicated
-            && analysis.items.iter().any(|item| item.whole_on_node_1().is_some()))
         || has_namesakes(analysis)
         || !select.limit_count.as_deref().is_none_or(may_be_counted)
         // The final statement has no rows of what nodes are brought.
@@ -842,7 +839,16 @@ impl<'a> PartialColumns<'_, 'a> {
         let expected = self.columns.iter().map(|column| column.expected).collect();
         let are_plain = self.columns.iter().all(|column| column.is_plain);
         let (select, limit) = (cut(&select)?, parameter_of(limit_count.as_deref()));
-        Ok(Partial { collects, select, expected, asked_types, are_plain, limit, statement })
+        Ok(Partial {
+            collects,
+            select,
+            expected,
+            asked_types,
+            are_plain,
+            limit,
+            statement,
+            more: Vec::new(),
+        })
     }
 
     /// The query for these columns over a node's own rows.

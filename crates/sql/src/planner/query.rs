@@ -16,10 +16,10 @@ use super::modifying_with::{modifying, modifying_refusal};
 use super::pins::{Facts, Landing, landing};
 use super::views::{Views, analyse, analyse_select};
 use super::{
-    brought, gather, in_tables, local_locks, oids, partial, row_types, scatter, system_columns,
-    time_gaps, views,
+    brought, gather, in_tables, local_locks, oids, over_groups, partial, row_types, scatter,
+    system_columns, time_gaps, views,
 };
-use crate::plan::{Access, DataPlan, Gather, InTables, NodeChoice, Plan, Planned, RunOn};
+use crate::plan::{Access, DataPlan, Gather, InTables, NodeChoice, Partial, Plan, Planned, RunOn};
 use crate::refusal::Refusal;
 
 /// Plans a query (SELECT, VALUES, TABLE).
@@ -216,9 +216,9 @@ fn several_nodes(
     gather.in_tables = in_tables_of(&gather, tree(), analysis, context)?.map(Box::new);
     // What parts of nodes would lock is not known.
     let may_be_parts = analysis.locked.is_empty() && !reads_returned;
-    if !is_home && gather.access == Access::Read && may_be_parts {
-        gather.partial = partial::of(&tree(), analysis, &[], context)?.map(Box::new);
-        if gather.partial.is_none() && analysis.system_columns.is_empty() {
+    if gather.access == Access::Read && may_be_parts {
+        gather.partial = parts(&tree(), analysis, is_home, context)?;
+        if !is_home && gather.partial.is_none() && analysis.system_columns.is_empty() {
             gather.brought = brought::ways(&tree(), analysis, context)?;
         }
     }
@@ -227,6 +227,52 @@ fn several_nodes(
         None => obstacle,
     };
     Ok(Planned::new(DataPlan::Gather(gather), why))
+}
+
+/// The query in parts, or one that it is over. `is_home`: the final statement must run on node 1.
+fn parts(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    is_home: bool,
+    context: &Context<'_>,
+) -> Result<Option<Box<Partial>>, Refusal> {
+    let whole = if is_home { None } else { partial::of(tree, analysis, &[], context)? };
+    let parts = match whole {
+        None => over_groups::of(tree, analysis, context)?,
+        whole => whole,
+    };
+    Ok(parts.map(Box::new))
+}
+
+/// As [`gather_query`], in parts where the query can be.
+pub(crate) fn gather_query_in_parts(
+    select: &SelectStmt,
+    before: &str,
+    after: &str,
+    context: &Context<'_>,
+) -> Result<Gather, Refusal> {
+    let mut gather = gather_query(select, before, after, context)?;
+    gather.partial = parts_of_query(select, context)?.map(|parts| {
+        let statement = parts.statement.wrap(before, after);
+        Box::new(Partial { statement, ..parts })
+    });
+    Ok(gather)
+}
+
+fn parts_of_query(select: &SelectStmt, context: &Context<'_>) -> Result<Option<Partial>, Refusal> {
+    let tree = match expanded(select, context)? {
+        Some(expanded) => expanded,
+        None => NodeEnum::SelectStmt(Box::new(select.clone())),
+    };
+    let analysis = analyse(&tree, context)?;
+    let may_be = analysis.locked.is_empty()
+        && !analysis.reads_returned()
+        && analysis.functions.may_write.is_none();
+    let is_home = home_reason(&analysis).is_some();
+    match may_be {
+        true => Ok(parts(&tree, &analysis, is_home, context)?.map(|parts| *parts)),
+        false => Ok(None),
+    }
 }
 
 /// What is gathered over temporary tables, if it only reads.

@@ -65,6 +65,9 @@ const PAGE: [Section; 8] = [
             "SELECT count(DISTINCT item) FROM lines",
             "SELECT i.name, sum(l.number) FROM lines l JOIN items i ON i.name = l.item GROUP BY i.name",
             "SELECT * FROM orders ORDER BY total DESC LIMIT 10",
+            "SELECT max(n) FROM (SELECT placed, count(*) AS n FROM orders GROUP BY placed) AS days",
+            "WITH o AS (SELECT placed, count(*) AS n FROM orders GROUP BY placed), l AS (SELECT item, max(number) AS m FROM lines GROUP BY item) SELECT * FROM o JOIN l ON l.m = o.n",
+            "INSERT INTO home SELECT count(*) FROM orders GROUP BY placed",
         ],
     },
     Section {

@@ -115,8 +115,8 @@ fn to_stdout() {
         expect![[r#"
             copy to, binary false, header false
               gather on One(Any) Read
-                SELECT ROW(NULL, NULL)::pg_catalog.text FROM "public"."customers" AS "customers" ("id", "name") from AllNodes
-                COPY (SELECT count(*) FROM pg_catalog.unnest(<rows 0>::public.customers[]) customers) TO STDOUT WITH CSV
+                parts SELECT tutti_f.c1::pg_catalog.text, pg_catalog.pg_typeof(tutti_f.c1)::pg_catalog.oid, pg_catalog.current_setting('array_nulls') FROM (SELECT count(*) FROM customers) AS tutti_f (c1)
+                COPY (WITH tutti_z(c1) AS (SELECT count(*) FROM customers LIMIT 0) SELECT COALESCE(pg_catalog.sum(tutti_f.c1), 0)::bigint AS count FROM ROWS FROM (pg_catalog.unnest(COALESCE((SELECT pg_catalog.array_agg(tutti_z.c1) FROM tutti_z), <rows 0>)) ) tutti_f(c1)) TO STDOUT WITH CSV
         "#]],
     );
 }

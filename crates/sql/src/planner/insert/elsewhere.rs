@@ -87,7 +87,7 @@ pub(super) fn plan_home(insert: &InsertStmt, context: &Context<'_>) -> Result<Pl
         crate::statement::parse(MARK)?.pop().map(|mark| Box::new(Node { node: Some(mark.tree) }));
     let text = deparse(&whole(&others))?;
     let (before, after) = text.split_once(MARK).unwrap_or((&text, ""));
-    let mut gather = query::gather_query(&select, before, after, context)?;
+    let mut gather = query::gather_query_in_parts(&select, before, after, context)?;
     gather.run_on = RunOn::One(NodeChoice::Home);
     gather.access = Access::Write;
     Ok(Planned::new(

@@ -40,7 +40,8 @@ fn plan_query(
     let gathered = || -> Result<Plan, Refusal> {
         refuse_locks(declare, select)?;
         let before = format!("{} ", declaration(&statement.text)?);
-        Ok(Plan::Data(DataPlan::Gather(query::gather_query(select, &before, "", context)?)))
+        let gather = query::gather_query_in_parts(select, &before, "", context)?;
+        Ok(Plan::Data(DataPlan::Gather(gather)))
     };
     let plan = match planned_query.plan {
         Plan::Data(DataPlan::One { node, access: Access::Read, otherwise }) => {

@@ -1,0 +1,266 @@
+//! Queries over groups: subqueries of FROM, or of WITH, are answered in parts, and the final statement is the client's
+//! own with what puts these together in their places.
+//!
+//! Owns: which subqueries these are, and that computing them first cannot be told from computing them with the statement.
+//! Never: splits one ([`partial::of`] does).
+//! Start reading at [`of`].
+//!
+//! `SELECT avg(n) FROM (SELECT g, count(*) AS n FROM t GROUP BY g) AS s` becomes `SELECT avg(n) FROM (<the final statement of
+//! the subquery>) AS s`.
+
+use std::collections::BTreeSet;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, RangeSubselect, SelectStmt};
+
+use super::analysis::Analysis;
+use super::cannot_fail::CannotFail;
+use super::context::Context;
+use super::gaps::{cut, gap, parse_select, refuse_marked};
+use super::locality::home_reason;
+use super::sql_text::deparse;
+use super::syntax::{contains, is_star_output, string};
+use super::time_gaps::TimeGaps;
+use super::views::analyse_select;
+use super::{mentions, partial};
+use crate::plan::{Partial, Piece, Template};
+use crate::refusal::Refusal;
+use crate::walk;
+
+/// Stands for the first subquery until the statement is text, and each number below it for a further one. No column has
+/// such a number.
+const MARK: usize = usize::MAX;
+
+/// The statement in parts, where all that is spread is in subqueries that can be.
+///
+/// `tree` has the locations of `analysis`.
+pub(super) fn of(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    context: &Context<'_>,
+) -> Result<Option<Partial>, Refusal> {
+    if context.opaque.is_some()
+        || analysis.time_in_view.is_some()
+        || !analysis.system_columns.is_empty()
+        || !analysis.locked.is_empty()
+        || refuse_marked(tree).is_err()
+    {
+        return Ok(None);
+    }
+    let mut search = Search { context, ctes: BTreeSet::new(), found: Vec::new() };
+    search.note_ctes(tree);
+    let mut tree = tree.clone();
+    let NodeEnum::SelectStmt(select) = &mut tree else { return Ok(None) };
+    search.look(select, true)?;
+    let rest = mentions::of(&tree, context);
+    let has_moments = 1 < search.found.len() || !rest.relations.is_empty();
+    // What else is read is read by the final statement.
+    if rest.distributed.is_some() || (context.collects_replicated && has_moments) {
+        return Ok(None);
+    }
+    let mut tree = Node { node: Some(tree) };
+    TimeGaps { analysis: Some(analysis), context }.put(&mut tree)?;
+    let Some(tree) = &tree.node else { return Ok(None) };
+    let Some(statement) = with_queries(cut(&deparse(tree)?)?, &search.found) else {
+        return Ok(None);
+    };
+    let mut found = search.found.into_iter();
+    let first = found.next();
+    Ok(first.map(|first| Partial { statement, more: found.collect(), ..first }))
+}
+
+/// `statement` with the final statement of each of `found` in the place of `SELECT <mark>`; `None` if one has no place.
+fn with_queries(statement: Template, found: &[Partial]) -> Option<Template> {
+    let mut pieces = Vec::new();
+    let mut put = 0;
+    for piece in statement.0 {
+        match (piece, pieces.last_mut()) {
+            (Piece::Rows(mark), Some(Piece::Sql(before))) => {
+                let index = MARK - mark;
+                let kept = before.strip_suffix("SELECT ")?.len();
+                before.truncate(kept);
+                let gaps = found.get(..index)?.iter().map(|before| before.expected.len()).sum();
+                pieces.extend(found.get(index)?.statement.behind(gaps).0);
+                put += 1;
+            }
+            (Piece::Rows(_), _) => return None,
+            (piece, _) => pieces.push(piece),
+        }
+    }
+    (put == found.len()).then_some(Template(pieces))
+}
+
+struct Search<'a> {
+    context: &'a Context<'a>,
+    /// The names of all queries in WITH.
+    ctes: BTreeSet<String>,
+    /// The subqueries in parts, in whose places there are marks.
+    found: Vec<Partial>,
+}
+
+impl Search<'_> {
+    fn note_ctes(&mut self, tree: &NodeEnum) {
+        if let NodeEnum::CommonTableExpr(cte) = tree {
+            self.ctes.insert(cte.ctename.clone());
+        }
+        walk::read::children(tree, &mut |child| {
+            if let Some(child) = &child.node {
+                self.note_ctes(child);
+            }
+        });
+    }
+
+    /// Puts the subqueries of `select` that read what is spread in parts, or looks into them. `is_total`: PostgreSQL
+    /// computes all rows and values of `select`.
+    fn look(&mut self, select: &mut SelectStmt, is_total: bool) -> Result<(), Refusal> {
+        if select.larg.is_some() || select.with_clause.as_ref().is_some_and(|with| with.recursive) {
+            return Ok(());
+        }
+        let is_total = is_total && asks_for_all(select);
+        let mut queries = Vec::new();
+        for cte in select.with_clause.iter_mut().flat_map(|with| &mut with.ctes) {
+            if let Some(NodeEnum::CommonTableExpr(cte)) = &mut cte.node
+                && let Some(query) = cte.ctequery.as_deref_mut()
+            {
+                // It may not be asked for, or for its first rows only.
+                queries.push((query, false));
+            }
+        }
+        for item in &mut select.from_clause {
+            note_subqueries(item, is_total, &mut queries);
+        }
+        for (query, is_total) in queries {
+            let is_spread = query
+                .node
+                .as_ref()
+                .is_some_and(|tree| mentions::of(tree, self.context).distributed.is_some());
+            if !is_spread {
+                continue;
+            }
+            if let Some(partial) = self.in_parts(query, is_total)? {
+                let mark = parse_select(&format!("SELECT {}", gap(MARK - self.found.len())))?;
+                self.found.push(partial);
+                query.node = Some(NodeEnum::SelectStmt(mark));
+            } else if let Some(NodeEnum::SelectStmt(inner)) = &mut query.node {
+                self.look(inner, is_total)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The query in parts, if it means by itself what it means where it stands, and may be computed first.
+    fn in_parts(&self, query: &Node, is_total: bool) -> Result<Option<Partial>, Refusal> {
+        let Some(tree @ NodeEnum::SelectStmt(select)) = &query.node else { return Ok(None) };
+        if self.names_cte(tree) || !is_reduced(select) {
+            return Ok(None);
+        }
+        // Read again, so that every node has a location of its own.
+        let tree = NodeEnum::SelectStmt(parse_select(&deparse(tree)?)?);
+        let NodeEnum::SelectStmt(select) = &tree else { return Ok(None) };
+        // A name that it would find around it is nobody's.
+        let Ok(analysis) = analyse_select(select, self.context) else { return Ok(None) };
+        if analysis.loose_star
+            || !analysis.loose_names.is_empty()
+            || analysis.outer_aggregate
+            || home_reason(&analysis).is_some()
+            || analysis.functions.may_write.is_some()
+            || analysis.functions.volatile.is_some()
+            || !analysis.locked.is_empty()
+            || !analysis.modifications.is_empty()
+            || analysis.reads_returned()
+        {
+            return Ok(None);
+        }
+        let cannot_fail = CannotFail { analysis: &analysis, context: self.context };
+        if !is_total && !(cannot_fail.query(select) && cannot_fail.groups(select)) {
+            return Ok(None);
+        }
+        partial::of(&tree, &analysis, &[], self.context)
+    }
+
+    fn names_cte(&self, tree: &NodeEnum) -> bool {
+        contains(tree, &|of| {
+            matches!(of, NodeEnum::RangeVar(range)
+                if range.schemaname.is_empty() && self.ctes.contains(&range.relname))
+        })
+    }
+}
+
+/// The subqueries of an item of FROM, and whether all rows and values of each are asked for.
+fn note_subqueries<'n>(
+    item: &'n mut Node,
+    is_total: bool,
+    queries: &mut Vec<(&'n mut Node, bool)>,
+) {
+    match &mut item.node {
+        Some(NodeEnum::RangeSubselect(of)) if !of.lateral => {
+            if let Some(query) = of.subquery.as_deref_mut() {
+                queries.push((query, is_total));
+            }
+        }
+        Some(NodeEnum::JoinExpr(join)) => {
+            for side in [&mut join.larg, &mut join.rarg].into_iter().flatten() {
+                note_subqueries(side, false, queries);
+            }
+        }
+        _ => (),
+    }
+}
+
+/// Whether fewer rows than there are come of it.
+fn is_reduced(select: &SelectStmt) -> bool {
+    let aggregates = |target: &Node| match &target.node {
+        Some(target) => contains(target, &|of| matches!(of, NodeEnum::FuncCall(_))),
+        None => false,
+    };
+    !select.group_clause.is_empty()
+        || !select.distinct_clause.is_empty()
+        || select.limit_count.is_some()
+        || select.having_clause.is_some()
+        || select.target_list.iter().any(aggregates)
+}
+
+/// Whether PostgreSQL computes all rows and values of the one subquery that `select` is over, whatever these are: nothing
+/// chooses among them before.
+fn asks_for_all(select: &SelectStmt) -> bool {
+    let [Node { node: Some(NodeEnum::RangeSubselect(of)) }] = &select.from_clause[..] else {
+        return false;
+    };
+    let is_whole = select.where_clause.is_none()
+        && select.with_clause.is_none()
+        && select.having_clause.is_none()
+        && select.limit_count.is_none()
+        && select.limit_offset.is_none();
+    is_whole && asks_for_all_columns(select, of)
+}
+
+fn asks_for_all_columns(select: &SelectStmt, of: &RangeSubselect) -> bool {
+    if let [target] = &select.target_list[..]
+        && is_star_output(target)
+    {
+        return true;
+    }
+    let Some(alias) = &of.alias else { return false };
+    let Some(NodeEnum::SelectStmt(inner)) = of.subquery.as_ref().and_then(|of| of.node.as_ref())
+    else {
+        return false;
+    };
+    let names: Vec<_> = alias.colnames.iter().filter_map(string).collect();
+    names.len() == inner.target_list.len()
+        && !inner.target_list.iter().any(is_star_output)
+        && names.iter().all(|name| {
+            select.target_list.iter().any(|target| {
+                target.node.as_ref().is_some_and(|target| {
+                    contains(target, &|of| match of {
+                        NodeEnum::ColumnRef(reference) => {
+                            reference.fields.last().and_then(string) == Some(*name)
+                        }
+                        _ => false,
+                    })
+                })
+            })
+        })
+}
+
+#[cfg(test)]
+mod tests;
