@@ -28,6 +28,7 @@ mod published_catalog;
 mod random_flights;
 mod range_placement;
 mod reach;
+mod reads_apart;
 mod replicated_async;
 mod replicated_async_changes;
 mod requests;

@@ -6,6 +6,7 @@
 //! Start reading at [`Executor::execute`].
 
 mod added_column;
+mod apart;
 mod array_literal;
 mod by_row;
 mod collect;
@@ -101,6 +102,9 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
+        if let Some(done) = self.read_apart(planned, text, call).await? {
+            return Ok(done);
+        }
         let known = self.tx.residue.schema;
         let has_home = self.tx.links.contains_key(&NodeId::HOME);
         let ran = self.carry_out(planned, text, call).await;

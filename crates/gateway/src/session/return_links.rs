@@ -73,26 +73,10 @@ impl Session {
             link.residue.values |= is_behind;
             // Which names with a dot unseen code has set may be unknown.
             link.has_placeholders |= self.tx.settings.has_placeholders || left.values;
-            let must_end = link.has_seen_parts || link.has_had_tables;
-            if link.is_broken() || link.is_spoiled() || must_end {
-                continue;
-            }
-            if !link.is_quiet() {
+            if !link.is_quiet() && self.tx.may_be_released(&link) {
                 self.client.flush().await?;
-                // A refusal here means that the connection is not in the state that the gateway
-                // assumes.
-                if !matches!(link.catch_up().await, Ok(None)) {
-                    continue;
-                }
             }
-            if !link.is_outside_transaction() || link.is_broken() {
-                tracing::error!(%node, "a server was left in a transaction that nobody has begun");
-                continue;
-            }
-            if !link.stop_work() {
-                link.wait_until_delivered().await;
-            }
-            self.tx.registry.pool.release(self.tx.role, link);
+            self.tx.release_link(node, link).await;
         }
         if self.tx.links.is_empty() {
             self.tx.permit = None;

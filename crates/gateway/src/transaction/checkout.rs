@@ -105,6 +105,31 @@ impl TransactionContext {
         Ok(Some((self.check_out(node).await?, permit)))
     }
 
+    /// Whether a connection that nothing binds may be another session's.
+    pub(crate) fn may_be_released(&self, link: &Link) -> bool {
+        let must_end = link.has_seen_parts || link.has_had_tables;
+        !(link.is_broken() || link.is_spoiled() || must_end)
+    }
+
+    /// Gives a connection that nothing binds back to the pool, or closes it if it is in no state for that.
+    pub(crate) async fn release_link(&self, node: NodeId, mut link: Box<Link>) {
+        if !self.may_be_released(&link) {
+            return;
+        }
+        // A refusal here means that the connection is not in the state that the gateway assumes.
+        if !link.is_quiet() && !matches!(link.catch_up().await, Ok(None)) {
+            return;
+        }
+        if !link.is_outside_transaction() || link.is_broken() {
+            tracing::error!(%node, "a server was left in a transaction that nobody has begun");
+            return;
+        }
+        if !link.stop_work() {
+            link.wait_until_delivered().await;
+        }
+        self.registry.pool.release(self.role, link);
+    }
+
     /// What keeps rows until they are wanted.
     pub(crate) fn spool(&self) -> Spool {
         let switches = self.registry.cluster.config.switches;

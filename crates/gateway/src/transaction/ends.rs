@@ -269,6 +269,11 @@ impl TransactionContext {
 
     pub(crate) async fn roll_back_nodes(&mut self) {
         self.activity.plan.end();
+        self.roll_back_parts().await;
+    }
+
+    /// The same while its statement is still the session's.
+    pub(super) async fn roll_back_parts(&mut self) {
         let nodes: Vec<_> = self
             .transaction
             .nodes

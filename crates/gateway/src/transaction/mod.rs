@@ -6,6 +6,8 @@
 //! Start reading at [`TransactionContext`], then `enlist` (how a node comes to take part), then `checkout`.
 
 pub(crate) mod accounting;
+mod apart;
+mod aside;
 mod at_login;
 pub(crate) mod begun_with;
 pub(crate) mod beside;
@@ -49,6 +51,7 @@ use tutti_sql::plan::Residue;
 use tutti_wire::error_fields::ErrorFields;
 
 use self::accounting::Accounting;
+use self::aside::Aside;
 use self::at_login::BegunWith;
 use self::named::{Cursor, Portal, PreparedStatement};
 use self::plan_keys::Planning;
@@ -110,6 +113,8 @@ pub(crate) struct TransactionContext {
     pub(crate) scope_state: ScopeState,
     /// How far its transaction is.
     pub(crate) transaction: Transaction,
+    /// Its block, while a read of it is carried out apart.
+    pub(crate) block_aside: Option<Box<Aside>>,
     /// What it has set.
     pub(crate) settings: Settings,
     /// Prepared statements, by name.
@@ -185,6 +190,7 @@ impl TransactionContext {
             scope: NameScope::default(),
             scope_state: ScopeState { seen_path_changes, ..ScopeState::default() },
             transaction: Transaction::default(),
+            block_aside: None,
             settings: Settings::of_startup(startup),
             statements: HashMap::new(),
             portals: HashMap::new(),
@@ -210,6 +216,7 @@ impl Drop for TransactionContext {
     fn drop(&mut self) {
         // As long as its plan is in sight: what a backend goes on with must not be in nobody's.
         self.links = Links::default();
+        self.block_aside = None;
         self.registry.backends.unregister(self.process_id);
     }
 }

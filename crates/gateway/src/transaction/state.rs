@@ -697,6 +697,24 @@ impl Transaction {
         self.steps.push(Step::Setting { sql: sql.to_owned(), kept_as });
     }
 
+    /// A transaction of one read at one moment, with the settings of this one, and one more.
+    pub fn for_read_apart(&self, setting: &str) -> Self {
+        let mut characteristics = self.characteristics_now();
+        characteristics.isolation = Some(Isolation::RepeatableRead);
+        let settings = self.steps.iter().filter(|step| matches!(step, Step::Setting { .. }));
+        let mut apart = Self {
+            mode: Mode::Implicit,
+            is_of_one_read: true,
+            characteristics,
+            began_with: self.began_with.clone(),
+            counts_idle_time: self.counts_idle_time,
+            steps: settings.cloned().collect(),
+            ..Self::default()
+        };
+        apart.push_setting(setting, None);
+        apart
+    }
+
     /// Settings that a COMMIT makes the session's own: name and SQL, in order. RESET ALL has no name.
     pub fn kept_settings(&self) -> impl Iterator<Item = (&str, &str)> {
         self.steps.iter().filter_map(|step| match step {

@@ -1,0 +1,93 @@
+--! distribution by_key: ra HASH (id); rb HASH (id); names REPLICATED
+--! distribution joined: ra HASH (k); rb HASH (id); names REPLICATED
+--! distribution crossed: ra HASH (g); rb HASH (v); names HASH (id)
+--! changes data
+-- Reads of READ COMMITTED blocks that bring many rows together: what the block has set, made and seen before is the same.
+
+CREATE TABLE ra (id int, k int, g int, n numeric, t text);
+CREATE TABLE rb (id int, v int, w text, at timestamptz);
+CREATE TABLE names (id int PRIMARY KEY, name text);
+CREATE TABLE log (id int PRIMARY KEY, said text);
+INSERT INTO ra SELECT k, k % 900, k % 40, k % 17 / 4.0, 't' || k % 5 FROM generate_series(1, 6000) k;
+INSERT INTO rb SELECT k, k % 60, 'w' || k % 3, '2026-01-01'::timestamptz + k * interval '1 hour' FROM generate_series(0, 2999) k;
+INSERT INTO names SELECT k, 'name ' || 60 - k FROM generate_series(0, 60) k;
+ANALYZE;
+BEGIN;
+SELECT b.w, sum(a.n), count(*) FROM ra a JOIN rb b ON b.id = a.k GROUP BY b.w ORDER BY 1;
+SELECT b.v, name, count(*) FROM ra a JOIN rb b ON b.v = a.g JOIN names ON names.id = b.v GROUP BY b.v, name ORDER BY 1 LIMIT 5;
+SELECT count(*) FROM ra WHERE n > (SELECT avg(n) FROM ra);
+SELECT count(*) FROM ra WHERE k IN (SELECT id FROM rb WHERE w = 'w1');
+SELECT count(*) FROM ra a WHERE NOT EXISTS (SELECT FROM rb b WHERE b.id = a.k AND b.w = 'w2');
+SELECT t, n FROM ra EXCEPT SELECT w, v FROM rb ORDER BY 1, 2 LIMIT 5;
+SELECT a.t, b.w FROM ra a JOIN rb b ON b.id = a.k ORDER BY a.id LIMIT 3;
+SELECT string_agg(t, '' ORDER BY id) FROM ra WHERE id < 20;
+COMMIT;
+BEGIN;
+SET LOCAL timezone = 'Asia/Tokyo';
+SELECT min(b.at)::text, max(b.at)::date FROM ra a JOIN rb b ON b.id = a.k;
+SELECT max(b.at::text) FROM ra a JOIN rb b ON b.id = a.k WHERE a.g = 3;
+SAVEPOINT s;
+SET LOCAL datestyle = 'German';
+SELECT max(b.at::text), max(b.at)::date FROM ra a JOIN rb b ON b.id = a.k;
+ROLLBACK TO s;
+SELECT max(b.at::text) FROM ra a JOIN rb b ON b.id = a.k;
+SELECT sum(1 / (a.id - b.v)) FROM ra a JOIN rb b ON b.id = a.k;
+SELECT 1;
+ROLLBACK TO s;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+COMMIT;
+BEGIN;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k WHERE b.at <= now();
+SELECT count(DISTINCT x) FROM (SELECT now() AS x FROM ra a JOIN rb b ON b.id = a.k UNION ALL SELECT now()) AS q;
+SELECT transaction_timestamp() = now(), count(*) FROM ra a JOIN rb b ON b.id = a.k GROUP BY 1;
+COMMIT;
+BEGIN;
+INSERT INTO ra VALUES (10001, 5, 41, 9, 'new');
+SELECT b.w, sum(a.n), count(*) FROM ra a JOIN rb b ON b.id = a.k GROUP BY b.w ORDER BY 1;
+SELECT count(*) FROM ra WHERE n > (SELECT avg(n) FROM ra);
+ROLLBACK;
+BEGIN;
+INSERT INTO log VALUES (1, 'before');
+SELECT count(*), max(said) FROM ra a JOIN rb b ON b.id = a.k, log;
+DELETE FROM log;
+SELECT count(*), max(said) FROM ra a JOIN rb b ON b.id = a.k, log;
+ROLLBACK;
+CREATE TEMPORARY TABLE tt AS SELECT id FROM rb WHERE v = 7;
+BEGIN;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+SELECT count(*) FROM ra a JOIN tt ON tt.id = a.k;
+COMMIT;
+DROP TABLE tt;
+BEGIN READ ONLY;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+SELECT current_setting('transaction_read_only'), count(*) FROM ra a JOIN rb b ON b.id = a.k;
+COMMIT;
+BEGIN;
+CREATE TABLE later (id int);
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k LEFT JOIN later l ON l.id = a.id;
+ROLLBACK;
+BEGIN;
+SELECT set_config('tests.of', 'a' || 'b', true);
+SELECT current_setting('tests.of'), count(*) FROM ra a JOIN rb b ON b.id = a.k;
+COMMIT;
+SELECT coalesce(nullif(current_setting('tests.of', true), ''), 'none');
+BEGIN;
+LOCK TABLE ra IN ACCESS EXCLUSIVE MODE;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+COMMIT;
+BEGIN;
+SELECT id FROM ra WHERE id = 5 FOR UPDATE;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+UPDATE ra SET n = n + 1 WHERE id = 5;
+SELECT sum(n), count(*) FROM ra a JOIN rb b ON b.id = a.k;
+COMMIT;
+PREPARE q (int) AS SELECT count(*), sum(a.n) FROM ra a JOIN rb b ON b.id = a.k WHERE b.v < $1;
+BEGIN;
+EXECUTE q (30);
+EXECUTE q (5);
+SELECT count(*) FROM ra WHERE g = 1;
+EXECUTE q (60);
+COMMIT;
+-- bind: 30
+-- bind: NULL
+SELECT count(*), sum(a.n) FROM ra a JOIN rb b ON b.id = a.k WHERE b.v < $1::int;
