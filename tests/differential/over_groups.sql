@@ -130,3 +130,16 @@ SELECT t, c FROM (SELECT g, count(*) AS c FROM og GROUP BY g) AS q JOIN beside O
 WITH q AS (SELECT g, count(*) AS c FROM og GROUP BY g), r AS (SELECT t, count(*) AS n FROM beside GROUP BY t) SELECT t, sum(c) FROM q, r GROUP BY t ORDER BY t;
 INSERT INTO into_home (g, c) SELECT max(g), count(*) FROM half_home GROUP BY t;
 SELECT count(*), sum(g), sum(c) FROM into_home;
+SELECT 'og' AS t, count(*) FROM og UNION ALL SELECT 'oh', count(*) FROM oh UNION ALL SELECT 'names', count(*) FROM names ORDER BY t;
+SELECT g, count(*) FROM og GROUP BY g EXCEPT SELECT g, count(*) FROM oh GROUP BY g ORDER BY 1 LIMIT 4;
+(SELECT g, count(*) AS c FROM og GROUP BY g ORDER BY c DESC, g LIMIT 3) UNION ALL (SELECT g, count(*) FROM oh GROUP BY g ORDER BY 2, 1 LIMIT 2) ORDER BY 1, 2;
+SELECT max(d) FROM og UNION SELECT '2030-01-01' ORDER BY 1;
+SELECT '2030-01-01', count(*) FROM og UNION SELECT max(d), 1 FROM og ORDER BY 1;
+SELECT NULL, count(*) FROM og UNION ALL SELECT max(d), 1 FROM og ORDER BY 1;
+SELECT DISTINCT '2030-01-01' FROM og UNION SELECT max(d) FROM og ORDER BY 1;
+SELECT sum(c), string_agg(t, ',' ORDER BY t) FROM (SELECT 'a' AS t, count(*) AS c FROM og UNION ALL SELECT 'b', max(id) FROM oh INTERSECT SELECT 'b', 160) AS q;
+SELECT sum(n) FROM og UNION SELECT sum(1 / (x - x)) FROM og WHERE false ORDER BY 1;
+SELECT sum(n) FROM og UNION SELECT sum(1 / (x - x)) FROM og;
+(SELECT 1 UNION ALL SELECT sum(1 / (x - x)) FROM og) LIMIT 1;
+CREATE TABLE summed AS SELECT 'og' AS t, count(*) AS c, max(n) AS m FROM og UNION ALL SELECT 'oh', count(*), NULL FROM oh;
+SELECT * FROM summed ORDER BY t;

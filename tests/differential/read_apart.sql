@@ -91,3 +91,27 @@ COMMIT;
 -- bind: 30
 -- bind: NULL
 SELECT count(*), sum(a.n) FROM ra a JOIN rb b ON b.id = a.k WHERE b.v < $1::int;
+BEGIN;
+SELECT count(*), sum(a.n) FROM ra a JOIN rb b ON b.id = a.k;
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+ROLLBACK;
+BEGIN;
+SET TRANSACTION READ ONLY;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+INSERT INTO log VALUES (2, 'no');
+ROLLBACK;
+BEGIN;
+DECLARE c CURSOR FOR SELECT id FROM ra WHERE g = 3 ORDER BY id;
+FETCH 2 FROM c;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+FETCH 2 FROM c;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k WHERE a.n > 1;
+MOVE BACKWARD ALL IN c;
+FETCH 1 FROM c;
+COMMIT;
+BEGIN;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k\; SELECT sum(a.n) FROM ra a JOIN rb b ON b.id = a.k;
+SELECT now() = now(), count(*) FROM ra a JOIN rb b ON b.id = a.k;
+COMMIT AND CHAIN;
+SELECT count(*) FROM ra a JOIN rb b ON b.id = a.k;
+ROLLBACK;

@@ -180,6 +180,55 @@ fn the_blocks_settings_and_rights_hold() -> Result<()> {
     Ok(())
 }
 
+/// And stays nowhere: neither what is said of the block alone, nor what its COMMIT keeps, or its ROLLBACK takes back.
+#[test]
+fn what_a_block_sets_stays_on_no_connection() -> Result<()> {
+    let cluster = TestCluster::start(3)?;
+    let endpoint = cluster.endpoint();
+    let mut owner = Client::connect(&endpoint)?;
+    fill(&mut owner)?;
+    owner.query("CREATE ROLE tenant SUPERUSER")?;
+    const SET: [&str; 4] = [
+        "tests.tenant = 'mine'",
+        "timezone = 'Asia/Tokyo'",
+        "ROLE tenant",
+        "search_path = pg_catalog, public",
+    ];
+    const SEEN: &str = "SELECT DISTINCT coalesce(current_setting('tests.tenant', true), 'none'), current_setting('timezone'), \
+                        current_user, current_setting('search_path') FROM big";
+    let begun = Client::connect(&endpoint)?.query(SEEN)?;
+    for (set, end) in SET.iter().flat_map(|set| ["COMMIT", "ROLLBACK"].map(|end| (set, end))) {
+        for local in ["", "LOCAL "] {
+            let mut client = Client::connect(&endpoint)?;
+            let before = client.query(SEEN)?;
+            client.query("BEGIN")?;
+            client.query(&format!("SET {local}{set}"))?;
+            for _ in 0..2 {
+                let seen = client.value(SUMS[0].0).with_context(|| format!("SET {local}{set}"))?;
+                ensure!(seen == (2 * ACCOUNTS * 100).to_string(), "SET {local}{set}: {seen}");
+            }
+            client.query(end)?;
+            let after = client.query(SEEN)?;
+            let is_kept = local.is_empty() && end == "COMMIT";
+            // PostgreSQL, too, remembers that there was such a setting.
+            let is_empty = |row: &Vec<Option<String>>| row[0].as_deref() == Some("");
+            let is_as_before = after == before || after.iter().all(is_empty);
+            ensure!(
+                is_kept || is_as_before,
+                "SET {local}{set}, {end}: {after:?} in the same session"
+            );
+            drop(client);
+            let mut others: Vec<_> =
+                (0..3).map(|_| Client::connect(&endpoint)).collect::<Result<_>>()?;
+            for other in &mut others {
+                let seen = other.query(SEEN)?;
+                ensure!(seen == begun, "SET {local}{set}, {end}: {seen:?} in another session");
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Where there is no room for further connections, the block has its answer all the same; and none stays.
 #[test]
 fn blocks_need_no_further_connections() -> Result<()> {

@@ -32,6 +32,8 @@ impl TransactionContext {
             && self.has_snapshot_per_part()
             && self.registry.cluster.config.switches.rooms
             && !(block.failed || block.doomed || block.may_show_more())
+            // What a COMMIT would keep.
+            && block.kept_settings().next().is_none()
             && block.nodes.values().all(|access| *access == Access::Read)
             && self.bindings.is_empty()
             && self.residue == Residue::default()
@@ -45,6 +47,8 @@ impl TransactionContext {
     pub(crate) fn set_block_aside(&mut self) -> bool {
         let Some(permit) = self.registry.pool.admit_at_once(&self.share) else { return false };
         let transaction = self.transaction.for_read_apart(PATIENCE_SQL);
+        // Its level is settled, as by any query.
+        self.transaction.queried = true;
         let mut aside = Box::new(Aside {
             transaction,
             links: Links::default(),
@@ -69,8 +73,9 @@ impl TransactionContext {
         let Some(mut block) = self.block_aside.take() else { return };
         let nodes: Vec<_> = self.transaction.nodes.keys().copied().collect();
         if is_done {
-            // Whoever does not answer is not released.
-            _ = self.tell_silently(nodes, "COMMIT").await;
+            // Not COMMIT: what the block has set is not yet its session's, and never another's. Whoever does not answer is not
+            // released.
+            _ = self.tell_silently(nodes, "ROLLBACK").await;
         } else {
             self.roll_back_parts().await;
         }
@@ -78,7 +83,8 @@ impl TransactionContext {
         self.activity.note_nodes(self.transaction.nodes.len());
         let nodes: Vec<_> = block.links.keys().copied().collect();
         for node in nodes {
-            if let Some(link) = block.links.remove(&node) {
+            if let Some(mut link) = block.links.remove(&node) {
+                link.has_placeholders |= self.settings.has_placeholders;
                 self.release_link(node, link).await;
             }
         }

@@ -1,5 +1,5 @@
-//! Queries over groups: subqueries of FROM, or of WITH, are answered in parts, and the final statement is the client's
-//! own with what puts these together in their places.
+//! Queries over groups: subqueries of FROM, of WITH, and operands of UNION and the like, are answered in parts, and the
+//! final statement is the client's own with what puts these together in their places.
 //!
 //! Owns: which subqueries these are, and that computing them first cannot be told from computing them with the statement.
 //! Never: splits one ([`partial::of`] does).
@@ -80,7 +80,8 @@ fn with_queries(statement: Template, found: &[Partial]) -> Option<Template> {
                 let kept = before.strip_suffix("SELECT ")?.len();
                 before.truncate(kept);
                 let gaps = found.get(..index)?.iter().map(|before| before.expected.len()).sum();
-                pieces.extend(found.get(index)?.statement.behind(gaps).0);
+                // It may be an operand of UNION.
+                pieces.extend(found.get(index)?.statement.behind(gaps).wrap("(", ")").0);
                 put += 1;
             }
             (Piece::Rows(_), _) => return None,
@@ -110,40 +111,50 @@ impl Search<'_> {
         });
     }
 
-    /// Puts the subqueries of `select` that read what is spread in parts, or looks into them. `is_total`: PostgreSQL
-    /// computes all rows and values of `select`.
+    /// Looks at the queries of which `select` is made. `is_total`: PostgreSQL computes all rows and values of it.
     fn look(&mut self, select: &mut SelectStmt, is_total: bool) -> Result<(), Refusal> {
-        if select.larg.is_some() || select.with_clause.as_ref().is_some_and(|with| with.recursive) {
+        if select.with_clause.as_ref().is_some_and(|with| with.recursive) {
             return Ok(());
         }
-        let is_total = is_total && asks_for_all(select);
-        let mut queries = Vec::new();
         for cte in select.with_clause.iter_mut().flat_map(|with| &mut with.ctes) {
             if let Some(NodeEnum::CommonTableExpr(cte)) = &mut cte.node
                 && let Some(query) = cte.ctequery.as_deref_mut()
             {
                 // It may not be asked for, or for its first rows only.
-                queries.push((query, false));
+                self.put_in_parts(query, false)?;
             }
         }
+        let all_rows = select.limit_count.is_none() && select.limit_offset.is_none();
+        for arm in [&mut select.larg, &mut select.rarg].into_iter().flatten() {
+            let mut query = Node { node: Some(NodeEnum::SelectStmt(std::mem::take(arm))) };
+            self.put_in_parts(&mut query, is_total && all_rows)?;
+            if let Some(NodeEnum::SelectStmt(query)) = query.node {
+                *arm = query;
+            }
+        }
+        let is_total = is_total && asks_for_all(select);
+        let mut queries = Vec::new();
         for item in &mut select.from_clause {
             note_subqueries(item, is_total, &mut queries);
         }
         for (query, is_total) in queries {
-            let is_spread = query
-                .node
-                .as_ref()
-                .is_some_and(|tree| mentions::of(tree, self.context).distributed.is_some());
-            if !is_spread {
-                continue;
-            }
-            if let Some(partial) = self.in_parts(query, is_total)? {
-                let mark = parse_select(&format!("SELECT {}", gap(MARK - self.found.len())))?;
-                self.found.push(partial);
-                query.node = Some(NodeEnum::SelectStmt(mark));
-            } else if let Some(NodeEnum::SelectStmt(inner)) = &mut query.node {
-                self.look(inner, is_total)?;
-            }
+            self.put_in_parts(query, is_total)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a query that reads what is spread in parts, or looks into it.
+    fn put_in_parts(&mut self, query: &mut Node, is_total: bool) -> Result<(), Refusal> {
+        let tree = query.node.as_ref();
+        if !tree.is_some_and(|tree| mentions::of(tree, self.context).distributed.is_some()) {
+            return Ok(());
+        }
+        if let Some(partial) = self.in_parts(query, is_total)? {
+            let mark = parse_select(&format!("SELECT {}", gap(MARK - self.found.len())))?;
+            self.found.push(partial);
+            query.node = Some(NodeEnum::SelectStmt(mark));
+        } else if let Some(NodeEnum::SelectStmt(inner)) = &mut query.node {
+            self.look(inner, is_total)?;
         }
         Ok(())
     }
@@ -151,7 +162,7 @@ impl Search<'_> {
     /// The query in parts, if it means by itself what it means where it stands, and may be computed first.
     fn in_parts(&self, query: &Node, is_total: bool) -> Result<Option<Partial>, Refusal> {
         let Some(tree @ NodeEnum::SelectStmt(select)) = &query.node else { return Ok(None) };
-        if self.names_cte(tree) || !is_reduced(select) {
+        if self.names_cte(tree) || !is_reduced(select) || is_typed_around(select) {
             return Ok(None);
         }
         // Read again, so that every node has a location of its own.
@@ -220,6 +231,17 @@ fn is_reduced(select: &SelectStmt) -> bool {
         || select.target_list.iter().any(aggregates)
 }
 
+/// Whether a literal is among what is distinct: of which type it is may depend on what is around the query.
+fn is_typed_around(select: &SelectStmt) -> bool {
+    let is_literal = |target: &Node| match &target.node {
+        Some(NodeEnum::ResTarget(target)) => {
+            matches!(target.val.as_ref().and_then(|of| of.node.as_ref()), Some(NodeEnum::AConst(_)))
+        }
+        _ => false,
+    };
+    !select.distinct_clause.is_empty() && select.target_list.iter().any(is_literal)
+}
+
 /// Whether PostgreSQL computes all rows and values of the one subquery that `select` is over, whatever these are: nothing
 /// chooses among them before.
 fn asks_for_all(select: &SelectStmt) -> bool {
@@ -245,8 +267,13 @@ fn asks_for_all_columns(select: &SelectStmt, of: &RangeSubselect) -> bool {
     else {
         return false;
     };
+    let mut inner = inner;
+    while let Some(first) = &inner.larg {
+        inner = first;
+    }
     let names: Vec<_> = alias.colnames.iter().filter_map(string).collect();
-    names.len() == inner.target_list.len()
+    !names.is_empty()
+        && names.len() == inner.target_list.len()
         && !inner.target_list.iter().any(is_star_output)
         && names.iter().all(|name| {
             select.target_list.iter().any(|target| {

@@ -62,11 +62,7 @@ pub(crate) fn gather_query(
     after: &str,
     context: &Context<'_>,
 ) -> Result<Gather, Refusal> {
-    let tree = match (with_views(select, context)?, expanded(select, context)?) {
-        (Some(tree), _) if select.locking_clause.is_empty() => tree,
-        (_, Some(expanded)) => expanded,
-        _ => NodeEnum::SelectStmt(Box::new(select.clone())),
-    };
+    let tree = as_gathered(select, context)?;
     let analysis = analyse(&tree, context)?;
     let mut gather = gather_all(&analysis, tree.clone(), context)?;
     gather.statement = gather.statement.wrap(before, after);
@@ -75,6 +71,16 @@ pub(crate) fn gather_query(
         gather.in_tables = Some(Box::new(InTables { statement, ..of }));
     }
     Ok(gather)
+}
+
+/// The query as it is gathered: with as many of its views as may stay, for what these read they read with the rights of
+/// their owners.
+fn as_gathered(select: &SelectStmt, context: &Context<'_>) -> Result<NodeEnum, Refusal> {
+    Ok(match (with_views(select, context)?, expanded(select, context)?) {
+        (Some(tree), _) if select.locking_clause.is_empty() => tree,
+        (_, Some(expanded)) => expanded,
+        _ => NodeEnum::SelectStmt(Box::new(select.clone())),
+    })
 }
 
 /// The query with its views over distributed tables written out, if it has any.
@@ -260,10 +266,7 @@ pub(crate) fn gather_query_in_parts(
 }
 
 fn parts_of_query(select: &SelectStmt, context: &Context<'_>) -> Result<Option<Partial>, Refusal> {
-    let tree = match expanded(select, context)? {
-        Some(expanded) => expanded,
-        None => NodeEnum::SelectStmt(Box::new(select.clone())),
-    };
+    let tree = as_gathered(select, context)?;
     let analysis = analyse(&tree, context)?;
     let may_be = analysis.locked.is_empty()
         && !analysis.reads_returned()

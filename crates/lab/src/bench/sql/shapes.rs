@@ -99,7 +99,7 @@ pub(super) const TABLES: [[&str; 4]; 5] = [
 ];
 
 /// All that is measured.
-pub(super) const SHAPES: [Shape; 30] = [
+pub(super) const SHAPES: [Shape; 37] = [
     query(
         Kind::ByNode,
         "groups of the key",
@@ -169,6 +169,32 @@ pub(super) const SHAPES: [Shape; 30] = [
         "SELECT count(*), max(b.amount) FROM sales a JOIN sales b ON b.customer = a.customer AND b.id = a.id + 1 WHERE a.item < 100",
     ),
     query(
+        Kind::InParts,
+        "over groups",
+        "SELECT count(*), avg(amount) FROM (SELECT day, sum(amount) AS amount FROM sales GROUP BY day) q",
+    ),
+    query(
+        Kind::InParts,
+        "over two groups",
+        "WITH s AS (SELECT day, sum(amount) AS amount FROM sales GROUP BY day), v AS (SELECT day, count(*) AS n FROM visits GROUP BY day) \
+         SELECT day, amount / n FROM s JOIN v USING (day) ORDER BY 1",
+    ),
+    query(
+        Kind::InParts,
+        "join with copies in a block",
+        "BEGIN; SELECT i.name, count(*), sum(s.amount * i.price) FROM sales s JOIN items i ON i.id = s.item GROUP BY i.name ORDER BY 3 DESC, 1 LIMIT 20; COMMIT",
+    ),
+    query(
+        Kind::Travelling,
+        "join on another column in a block",
+        "BEGIN; SELECT c.region, count(*) FROM visits v JOIN customers c ON c.id = v.customer GROUP BY c.region ORDER BY 1; COMMIT",
+    ),
+    query(
+        Kind::Travelling,
+        "subquery computed first in a block",
+        "BEGIN; SELECT count(*) FROM sales WHERE amount > (SELECT avg(amount) FROM sales); COMMIT",
+    ),
+    query(
         Kind::Travelling,
         "join on another column",
         "SELECT c.region, count(*) FROM visits v JOIN customers c ON c.id = v.customer GROUP BY c.region ORDER BY 1",
@@ -227,6 +253,19 @@ pub(super) const SHAPES: [Shape; 30] = [
         "INSERT INTO copied SELECT item, id, note FROM sales WHERE item < 50",
         "TRUNCATE copied",
     ),
+    change(
+        Kind::Changing,
+        "INSERT … SELECT of sums",
+        "INSERT INTO copied SELECT item, count(*), max(note) FROM sales GROUP BY item",
+        "TRUNCATE copied",
+    ),
+    Shape {
+        name: "COPY out of sums",
+        kind: Kind::Changing,
+        work: Work::CopyOut,
+        sql: "COPY (SELECT day, sum(amount) FROM sales GROUP BY day) TO STDOUT",
+        undo: "",
+    },
     Shape {
         name: "COPY in",
         kind: Kind::Changing,

@@ -62,7 +62,13 @@ fn all_that_is_spread_must_be_in_such_subqueries() {
     const GROUPS: &str = "(SELECT placed, count(*) AS n FROM orders GROUP BY 1)";
     check(&format!("SELECT * FROM {GROUPS} s JOIN lines l ON l.number = s.n"), 0);
     check(&format!("SELECT * FROM {GROUPS} s WHERE n IN (SELECT number FROM lines)"), 0);
-    check(&format!("SELECT n FROM {GROUPS} s UNION SELECT 1"), 0);
+    check(&format!("SELECT n FROM {GROUPS} s UNION SELECT 1"), 1);
+    check("SELECT 'o', count(*) FROM orders UNION ALL SELECT 'l', count(*) FROM lines", 2);
+    check("SELECT count(*) FROM orders UNION SELECT id FROM lines", 0);
+    check("SELECT max(n) FROM (SELECT max(1 / id) AS n FROM orders UNION SELECT 1) s", 0);
+    check("SELECT max(1 / id) AS n FROM orders UNION SELECT 1", 1);
+    check("(SELECT max(1 / id) AS n FROM orders UNION SELECT 1) LIMIT 1", 0);
+    check("SELECT DISTINCT '2020-01-01' FROM orders UNION SELECT now()", 0);
     check(
         &format!(
             "WITH items AS {GROUPS}, s AS (SELECT n, count(*) FROM items GROUP BY 1) SELECT * FROM s"
