@@ -29,17 +29,7 @@ pub(super) fn fill_template_with(
     place: impl Fn(usize) -> usize,
 ) -> String {
     let before = call.parameter_count();
-    let mut text = String::new();
-    for piece in &template.0 {
-        match piece {
-            Piece::Sql(sql) => text.push_str(sql),
-            Piece::Rows(index) => text.push_str(&format!(" ${}", before + place(*index) + 1)),
-            Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
-            // Of no node: none.
-            Piece::Buckets(_) => text.push_str("'{}'"),
-        }
-    }
-    text
+    filled(template, times, |index| format!(" ${}", before + place(index) + 1))
 }
 
 /// The same with rows as literals, which PostgreSQL gives the types that parameters would have there.
@@ -48,16 +38,19 @@ pub(super) fn fill_template_with_literals(
     rows: &[Bytes],
     times: &Times,
 ) -> String {
+    filled(template, times, |index| {
+        let rows =
+            rows.get(index).map_or(Cow::Borrowed("{}"), |rows| String::from_utf8_lossy(rows));
+        quote_literal(&rows)
+    })
+}
+
+fn filled(template: &Template, times: &Times, rows: impl Fn(usize) -> String) -> String {
     let mut text = String::new();
     for piece in &template.0 {
         match piece {
             Piece::Sql(sql) => text.push_str(sql),
-            Piece::Rows(index) => {
-                let rows = rows
-                    .get(*index)
-                    .map_or(Cow::Borrowed("{}"), |rows| String::from_utf8_lossy(rows));
-                text.push_str(&quote_literal(&rows));
-            }
+            Piece::Rows(index) => text.push_str(&rows(*index)),
             Piece::Time(sql) => text.push_str(times.get(sql).unwrap_or(sql)),
             // Of no node: none.
             Piece::Buckets(_) => text.push_str("'{}'"),

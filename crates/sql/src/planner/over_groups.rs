@@ -146,7 +146,7 @@ impl Search<'_> {
     /// Puts a query that reads what is spread in parts, or looks into it.
     fn put_in_parts(&mut self, query: &mut Node, is_total: bool) -> Result<(), Refusal> {
         let tree = query.node.as_ref();
-        if !tree.is_some_and(|tree| mentions::of(tree, self.context).distributed.is_some()) {
+        if tree.is_none_or(|tree| mentions::of(tree, self.context).distributed.is_none()) {
             return Ok(());
         }
         if let Some(partial) = self.in_parts(query, is_total)? {
@@ -183,7 +183,8 @@ impl Search<'_> {
             return Ok(None);
         }
         let cannot_fail = CannotFail { analysis: &analysis, context: self.context };
-        if !is_total && !(cannot_fail.query(select) && cannot_fail.groups(select)) {
+        let may_fail = !(cannot_fail.query(select) && cannot_fail.groups(select));
+        if may_fail && !is_total {
             return Ok(None);
         }
         partial::of(&tree, &analysis, &[], self.context)
