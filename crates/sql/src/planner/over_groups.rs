@@ -182,6 +182,11 @@ impl Search<'_> {
         {
             return Ok(None);
         }
+        let level = &analysis.queries[0];
+        let is_grouped = level.has_aggregates || level.has_grouping || level.has_distinct;
+        if !is_grouped && select.limit_count.is_none() {
+            return Ok(None);
+        }
         let cannot_fail = CannotFail { analysis: &analysis, context: self.context };
         let may_fail = !(cannot_fail.query(select) && cannot_fail.groups(select));
         if may_fail && !is_total {
@@ -219,7 +224,7 @@ fn note_subqueries<'n>(
     }
 }
 
-/// Whether fewer rows than there are come of it.
+/// Whether fewer rows than there are may come of it.
 fn is_reduced(select: &SelectStmt) -> bool {
     let aggregates = |target: &Node| match &target.node {
         Some(target) => contains(target, &|of| matches!(of, NodeEnum::FuncCall(_))),

@@ -85,6 +85,10 @@ fn all_that_is_spread_must_be_in_such_subqueries() {
         0,
     );
     check("SELECT * FROM (SELECT placed, count(*), random() AS r FROM orders GROUP BY 1) s", 0);
+    check(
+        "SELECT * FROM (SELECT lower(o.id::text) AS t FROM orders o JOIN lines l ON l.customer_id = o.customer_id) s JOIN items i ON i.name = s.t",
+        0,
+    );
     // Of what is on node 1 alone, each node has nothing.
     check("SELECT max(n) FROM (SELECT placed, count(*) AS n FROM orders, home GROUP BY 1) s", 0);
     check("SELECT * FROM (SELECT placed, count(*) AS n FROM orders GROUP BY 1) s, home", 1);
