@@ -339,6 +339,14 @@ fn what_a_statement_reads_is_of_one_moment() -> Result<()> {
                 readings += 1;
             }
         }
+        for make in
+            ["CREATE TEMPORARY TABLE made AS SELECT s FROM v", "SELECT s INTO TEMP made FROM v"]
+        {
+            owner.query(make).with_context(|| make.to_owned())?;
+            let seen = owner.value("SELECT s FROM made")?;
+            ensure!(seen == TOTAL, "{make}: {seen}");
+            owner.query("DROP TABLE made")?;
+        }
     }
     for mover in movers {
         let moved = mover.join().expect("a mover does not panic")?;

@@ -58,6 +58,7 @@ impl Session {
                     false => self.commit().await?,
                 }
                 if *chain && open {
+                    Box::pin(self.tx.learn_what_is_chained()).await;
                     self.tx.begin_chained(&characteristics);
                 }
                 Ok(Done::Tag(if failed { "ROLLBACK" } else { "COMMIT" }.to_owned()))
@@ -69,6 +70,7 @@ impl Session {
                 let characteristics = self.tx.transaction.characteristics_to_chain(true);
                 self.rollback().await;
                 if *chain && open {
+                    Box::pin(self.tx.learn_what_is_chained()).await;
                     self.tx.begin_chained(&characteristics);
                 }
                 Ok(Done::Tag("ROLLBACK".to_owned()))

@@ -325,9 +325,34 @@ impl TransactionContext {
         // First: it concerns the connections that the statement has used, not their successors.
         self.learn_bindings().await;
         self.learn_settings(left, is_behind).await;
+        // Those that stay with the session are not checked out again.
+        let bound = self.bindings.keys().copied().collect();
+        self.tell_what_was_learned(bound).await;
         if std::mem::take(&mut self.scope_state.is_stale_by_settings) {
             self.refresh_scope_if_possible().await;
         }
+    }
+
+    /// The same between a transaction and the one that it is chained to: the session keeps its connections.
+    pub(crate) async fn learn_what_is_chained(&mut self) {
+        if self.residue.settings.is_empty() && !self.residue.values {
+            return;
+        }
+        let left = self.residue.clone();
+        self.learn_what_is_left(&left, false).await;
+        let kept = self.links.keys().copied().collect();
+        self.tell_what_was_learned(kept).await;
+    }
+
+    /// Of these nodes' connections, those that do not have what node 1 has been asked for get it.
+    async fn tell_what_was_learned(&mut self, nodes: Vec<NodeId>) {
+        let known = self.settings.state().clone();
+        let lacks = |node: &NodeId| {
+            *node != NodeId::HOME
+                && self.links.get(node).is_some_and(|link| !Arc::ptr_eq(&link.state, &known))
+        };
+        let late: Vec<_> = nodes.into_iter().filter(lacks).collect();
+        self.set_anew(late).await;
     }
 
     /// Asks every server that the session has a connection to what binds it.

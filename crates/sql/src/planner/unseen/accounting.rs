@@ -385,7 +385,9 @@ pub fn gathers_to_write(plan: &Plan) -> bool {
         }
         Plan::Data(DataPlan::One { otherwise: Some(of), .. }) => gathers_to_write(&of.plan),
         // Its rows are kept beyond the transaction, which is begun for it.
-        Plan::Data(DataPlan::DeclareCursor { .. }) => gather_of(plan).is_some(),
+        Plan::Data(DataPlan::DeclareCursor { .. })
+        // What a temporary table is filled with is read in the transaction that makes it.
+        | Plan::Schema(SchemaPlan::TemporaryDdl { .. }) => gather_of(plan).is_some(),
         Plan::Data(DataPlan::Explain(explain)) => {
             explain.analyze && gathers_to_write(&explain.of.plan)
         }
