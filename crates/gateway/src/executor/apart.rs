@@ -17,22 +17,23 @@ use crate::registry::activity::says_overtaken;
 const ROWS_MIN: f64 = 2_000.0;
 
 impl Executor<'_> {
-    /// Carries out a statement of a READ COMMITTED block apart from it; `None` where it is to be carried out in it.
+    /// What the statement would bring to one node, if it may be carried out apart from its block.
+    pub(super) fn may_read_apart<'p>(&self, planned: &'p Planned) -> Option<&'p Gather> {
+        // What nodes can say in parts they say in the block.
+        let gathers_all = gathered(planned).filter(|gather| gather.partial.is_none());
+        gathers_all.filter(|_| self.tx.may_read_apart())
+    }
+
+    /// Carries it out apart from the block; `None` where it is to be carried out in it.
+    ///
+    /// Requires: [`Self::may_read_apart`] has given `gather`.
     pub(super) async fn read_apart(
         &mut self,
-        planned: &Planned,
+        gather: &Gather,
         text: &str,
         call: &Call,
     ) -> Result<Option<Done>, Failure> {
-        // What nodes can say in parts they say in the block.
-        let gathers_all = gathered(planned).filter(|gather| gather.partial.is_none());
-        let Some(gather) = gathers_all.filter(|_| self.tx.may_read_apart()) else {
-            return Ok(None);
-        };
-        if !self.is_worth_it(gather, call).await? {
-            return Ok(None);
-        }
-        if !self.tx.set_block_aside() {
+        if !self.is_worth_it(gather, call).await? || !self.tx.set_block_aside() {
             return Ok(None);
         }
         let written = self.client.written();
@@ -74,13 +75,13 @@ impl Executor<'_> {
 
 /// The query, where it reads what any session would.
 fn gathered(planned: &Planned) -> Option<&Gather> {
-    let is_plain = planned.unseen.is_none()
-        && planned.residue == Residue::default()
-        && planned.session_names.is_empty()
-        && !planned.unasked
-        && !planned.keeps_entries;
     match &planned.plan {
         Plan::Data(DataPlan::Gather(gather)) => {
+            let is_plain = planned.unseen.is_none()
+                && planned.residue == Residue::default()
+                && planned.session_names.is_empty()
+                && !planned.unasked
+                && !planned.keeps_entries;
             let reads = gather.access == Access::Read && !gather.locks_rows();
             // Another session's connection may answer it.
             (is_plain && reads && gather.in_tables.is_some()).then_some(gather)

@@ -102,7 +102,9 @@ impl Executor<'_> {
         text: &str,
         call: &Call,
     ) -> Result<Done, Failure> {
-        if let Some(done) = self.read_apart(planned, text, call).await? {
+        if let Some(gather) = self.may_read_apart(planned)
+            && let Some(done) = Box::pin(self.read_apart(gather, text, call)).await?
+        {
             return Ok(done);
         }
         let known = self.tx.residue.schema;

@@ -20,12 +20,12 @@ const INTEGERS: [u32; 3] = [20, 21, 23];
 const NUMERIC: u32 = 1700;
 /// text, character varying, character, name.
 const TEXTS: [u32; 4] = [25, 1043, 1042, 19];
-/// boolean, bytea, floats, date, times, interval, uuid: each is compared with itself alone.
-const OTHERS: [u32; 10] = [16, 17, 700, 701, 1082, 1083, 1114, 1184, 1186, 2950];
+const FLOAT8: u32 = 701;
 const DATE: u32 = 1082;
 const TIMESTAMP: u32 = 1114;
 const TIMESTAMPTZ: u32 = 1184;
-const FLOAT8: u32 = 701;
+/// boolean, bytea, floats, date, times, interval, uuid: each is compared with itself alone.
+const OTHERS: [u32; 10] = [16, 17, 700, FLOAT8, DATE, 1083, TIMESTAMP, TIMESTAMPTZ, 1186, 2950];
 /// What times are truncated to. (Those of 4714 BC, the first that there are, might be of a year that has not begun.)
 const TRUNCATED_TO: [&str; 8] =
     ["second", "minute", "hour", "day", "week", "month", "quarter", "year"];
@@ -162,7 +162,7 @@ impl CannotFail<'_> {
             NodeEnum::AConst(constant) => Some(of_constant(constant)),
             NodeEnum::ParamRef(_) => Some(Gives::Parameter),
             NodeEnum::TypeCast(_) if is_folded(node) => Some(Gives::Constant),
-            NodeEnum::TypeCast(cast) if is_cast_to(cast, "date") => {
+            NodeEnum::TypeCast(cast) if type_of_cast(cast) == Some("date") => {
                 let is_time =
                     |of: &Gives| matches!(of, Gives::Other(DATE | TIMESTAMP | TIMESTAMPTZ));
                 self.gives(cast.arg.as_deref()?).filter(is_time).and(Some(Gives::Other(DATE)))
@@ -338,14 +338,12 @@ fn is_one_of(node: &Node, words: &[&str]) -> bool {
     }
 }
 
-/// Whether it is a cast to this type of `pg_catalog`.
-fn is_cast_to(cast: &TypeCast, name: &str) -> bool {
-    let Some(to) = cast.type_name.as_ref().filter(|to| to.array_bounds.is_empty()) else {
-        return false;
-    };
+/// The type of `pg_catalog` to which it is cast, as far as the name says.
+fn type_of_cast(cast: &TypeCast) -> Option<&str> {
+    let to = cast.type_name.as_ref().filter(|to| to.array_bounds.is_empty())?;
     match &to.names.iter().map(string).collect::<Vec<_>>()[..] {
-        [Some("pg_catalog"), Some(of)] | [Some(of)] => *of == name,
-        _ => false,
+        [Some("pg_catalog"), Some(name)] | [Some(name)] => Some(*name),
+        _ => None,
     }
 }
 
@@ -354,12 +352,7 @@ fn is_folded(node: &Node) -> bool {
     match &node.node {
         Some(NodeEnum::TypeCast(cast)) => {
             let is_literal = |node: &Node| matches!(node.node, Some(NodeEnum::AConst(_)));
-            let name = cast.type_name.as_ref().filter(|name| name.array_bounds.is_empty());
-            let name = name.map(|name| name.names.iter().map(string).collect::<Vec<_>>());
-            let is_known = match name.as_deref() {
-                Some([Some("pg_catalog"), Some(name)] | [Some(name)]) => OF_LITERALS.contains(name),
-                _ => false,
-            };
+            let is_known = type_of_cast(cast).is_some_and(|name| OF_LITERALS.contains(&name));
             is_known && cast.arg.as_deref().is_some_and(is_literal)
         }
         Some(NodeEnum::AExpr(of)) => {

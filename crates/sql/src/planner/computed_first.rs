@@ -8,8 +8,6 @@
 //! its value in its place the statement often needs no rows of other nodes any more, or even a single node. Here it is
 //! computed also where no row would ask for it; so only those count that cannot fail ([`super::cannot_fail`]).
 
-use std::collections::BTreeSet;
-
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SelectStmt, SubLink, SubLinkType};
 
@@ -20,7 +18,7 @@ use super::gaps::{cut, expression, gap, output_name, refuse_marked};
 use super::mentions;
 use super::query::plan_select;
 use super::sql_text::deparse;
-use super::syntax::{bare_name, contains, has_subquery, is_star_output};
+use super::syntax::{WithNames, bare_name, contains, has_subquery, is_star_output};
 use super::views::analyse_select;
 use crate::catalog::Volatility;
 use crate::plan::{Access, ComputedFirst, DataPlan, Gather, Plan, Planned, ScalarSubquery};
@@ -44,8 +42,7 @@ pub(super) fn add(
     if refuse_marked(&tree).is_err() || locks(&tree) {
         return Ok(());
     }
-    let mut search = Search { context, ctes: BTreeSet::new(), found: Vec::new() };
-    search.note_ctes(&tree);
+    let mut search = Search { context, with_names: WithNames::of(&tree), found: Vec::new() };
     search.look(&mut tree, Place::Elsewhere)?;
     if !search.found.is_empty() {
         let rest = cut(&deparse(&tree)?)?;
@@ -77,23 +74,11 @@ enum Place {
 
 struct Search<'a> {
     context: &'a Context<'a>,
-    /// The names of all queries in WITH.
-    ctes: BTreeSet<String>,
+    with_names: WithNames,
     found: Vec<ScalarSubquery>,
 }
 
 impl Search<'_> {
-    fn note_ctes(&mut self, tree: &NodeEnum) {
-        if let NodeEnum::CommonTableExpr(cte) = tree {
-            self.ctes.insert(cte.ctename.clone());
-        }
-        walk::read::children(tree, &mut |child| {
-            if let Some(child) = &child.node {
-                self.note_ctes(child);
-            }
-        });
-    }
-
     fn look(&mut self, tree: &mut NodeEnum, place: Place) -> Result<(), Refusal> {
         match tree {
             NodeEnum::SelectStmt(select) => {
@@ -158,7 +143,7 @@ impl Search<'_> {
         let Some(tree @ NodeEnum::SelectStmt(select)) = &node.node else { return Ok(None) };
         if link.sub_link_type() != SubLinkType::ExprSublink
             || !is_plain(select)
-            || self.names_cte(tree)
+            || self.with_names.are_read_in(tree)
             || mentions::of(tree, self.context).distributed.is_none()
             || volatility(node, self.context) == Volatility::Volatile
         {
@@ -193,13 +178,6 @@ impl Search<'_> {
             Ok(planned) => Ok(Some(ScalarSubquery { text, query, planned: Box::new(planned) })),
             Err(_) => Ok(None),
         }
-    }
-
-    fn names_cte(&self, tree: &NodeEnum) -> bool {
-        contains(tree, &|of| {
-            matches!(of, NodeEnum::RangeVar(range)
-                if range.schemaname.is_empty() && self.ctes.contains(&range.relname))
-        })
     }
 }
 

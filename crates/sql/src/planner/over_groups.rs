@@ -8,8 +8,6 @@
 //! `SELECT avg(n) FROM (SELECT g, count(*) AS n FROM t GROUP BY g) AS s` becomes `SELECT avg(n) FROM (<the final statement of
 //! the subquery>) AS s`.
 
-use std::collections::BTreeSet;
-
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, RangeSubselect, SelectStmt};
 
@@ -19,13 +17,12 @@ use super::context::Context;
 use super::gaps::{cut, gap, parse_select, refuse_marked};
 use super::locality::home_reason;
 use super::sql_text::deparse;
-use super::syntax::{contains, is_star_output, string};
+use super::syntax::{WithNames, contains, is_star_output, string};
 use super::time_gaps::TimeGaps;
 use super::views::analyse_select;
 use super::{mentions, partial};
 use crate::plan::{Partial, Piece, Template};
 use crate::refusal::Refusal;
-use crate::walk;
 
 /// Stands for the first subquery until the statement is text, and each number below it for a further one. No column has
 /// such a number.
@@ -47,8 +44,7 @@ pub(super) fn of(
     {
         return Ok(None);
     }
-    let mut search = Search { context, ctes: BTreeSet::new(), found: Vec::new() };
-    search.note_ctes(tree);
+    let mut search = Search { context, with_names: WithNames::of(tree), found: Vec::new() };
     let mut tree = tree.clone();
     let NodeEnum::SelectStmt(select) = &mut tree else { return Ok(None) };
     search.look(select, true)?;
@@ -93,24 +89,12 @@ fn with_queries(statement: Template, found: &[Partial]) -> Option<Template> {
 
 struct Search<'a> {
     context: &'a Context<'a>,
-    /// The names of all queries in WITH.
-    ctes: BTreeSet<String>,
+    with_names: WithNames,
     /// The subqueries in parts, in whose places there are marks.
     found: Vec<Partial>,
 }
 
 impl Search<'_> {
-    fn note_ctes(&mut self, tree: &NodeEnum) {
-        if let NodeEnum::CommonTableExpr(cte) = tree {
-            self.ctes.insert(cte.ctename.clone());
-        }
-        walk::read::children(tree, &mut |child| {
-            if let Some(child) = &child.node {
-                self.note_ctes(child);
-            }
-        });
-    }
-
     /// Looks at the queries of which `select` is made. `is_total`: PostgreSQL computes all rows and values of it.
     fn look(&mut self, select: &mut SelectStmt, is_total: bool) -> Result<(), Refusal> {
         if select.with_clause.as_ref().is_some_and(|with| with.recursive) {
@@ -162,7 +146,7 @@ impl Search<'_> {
     /// The query in parts, if it means by itself what it means where it stands, and may be computed first.
     fn in_parts(&self, query: &Node, is_total: bool) -> Result<Option<Partial>, Refusal> {
         let Some(tree @ NodeEnum::SelectStmt(select)) = &query.node else { return Ok(None) };
-        if self.names_cte(tree) || !is_reduced(select) || is_typed_around(select) {
+        if self.with_names.are_read_in(tree) || !is_reduced(select) || is_typed_around(select) {
             return Ok(None);
         }
         // Read again, so that every node has a location of its own.
@@ -193,13 +177,6 @@ impl Search<'_> {
             return Ok(None);
         }
         partial::of(&tree, &analysis, &[], self.context)
-    }
-
-    fn names_cte(&self, tree: &NodeEnum) -> bool {
-        contains(tree, &|of| {
-            matches!(of, NodeEnum::RangeVar(range)
-                if range.schemaname.is_empty() && self.ctes.contains(&range.relname))
-        })
     }
 }
 

@@ -63,10 +63,39 @@ pub(crate) fn gather_query(
     context: &Context<'_>,
 ) -> Result<Gather, Refusal> {
     let tree = as_gathered(select, context)?;
+    gather_tree(&tree, &analyse(&tree, context)?, (before, after), context)
+}
+
+/// As [`gather_query`], in parts where the query can be.
+pub(crate) fn gather_query_in_parts(
+    select: &SelectStmt,
+    before: &str,
+    after: &str,
+    context: &Context<'_>,
+) -> Result<Gather, Refusal> {
+    let tree = as_gathered(select, context)?;
     let analysis = analyse(&tree, context)?;
-    let mut gather = gather_all(&analysis, tree.clone(), context)?;
+    let mut gather = gather_tree(&tree, &analysis, (before, after), context)?;
+    if may_be_parts(&gather, &analysis) {
+        let is_home = home_reason(&analysis).is_some();
+        gather.partial = parts(&tree, &analysis, is_home, context)?.map(|parts| {
+            let parts = *parts;
+            let statement = parts.statement.wrap(before, after);
+            Box::new(Partial { statement, ..parts })
+        });
+    }
+    Ok(gather)
+}
+
+fn gather_tree(
+    tree: &NodeEnum,
+    analysis: &Analysis<'_>,
+    (before, after): (&str, &str),
+    context: &Context<'_>,
+) -> Result<Gather, Refusal> {
+    let mut gather = gather_all(analysis, tree.clone(), context)?;
     gather.statement = gather.statement.wrap(before, after);
-    if let Some(of) = in_tables_of(&gather, tree.clone(), &analysis, context)? {
+    if let Some(of) = in_tables_of(&gather, tree.clone(), analysis, context)? {
         let statement = of.statement.wrap(before, after);
         gather.in_tables = Some(Box::new(InTables { statement, ..of }));
     }
@@ -220,9 +249,7 @@ fn several_nodes(
     };
     let mut gather = gather_all(analysis, tree(), context)?;
     gather.in_tables = in_tables_of(&gather, tree(), analysis, context)?.map(Box::new);
-    // What parts of nodes would lock is not known.
-    let may_be_parts = analysis.locked.is_empty() && !reads_returned;
-    if gather.access == Access::Read && may_be_parts {
+    if may_be_parts(&gather, analysis) {
         gather.partial = parts(&tree(), analysis, is_home, context)?;
         if !is_home && gather.partial.is_none() && analysis.system_columns.is_empty() {
             gather.brought = brought::ways(&tree(), analysis, context)?;
@@ -233,6 +260,11 @@ fn several_nodes(
         None => obstacle,
     };
     Ok(Planned::new(DataPlan::Gather(gather), why))
+}
+
+/// Whether nodes may be asked for parts: what these would lock is not known.
+fn may_be_parts(gather: &Gather, analysis: &Analysis<'_>) -> bool {
+    gather.access == Access::Read && analysis.locked.is_empty() && !analysis.reads_returned()
 }
 
 /// The query in parts, or one that it is over. `is_home`: the final statement must run on node 1.
@@ -248,34 +280,6 @@ fn parts(
         whole => whole,
     };
     Ok(parts.map(Box::new))
-}
-
-/// As [`gather_query`], in parts where the query can be.
-pub(crate) fn gather_query_in_parts(
-    select: &SelectStmt,
-    before: &str,
-    after: &str,
-    context: &Context<'_>,
-) -> Result<Gather, Refusal> {
-    let mut gather = gather_query(select, before, after, context)?;
-    gather.partial = parts_of_query(select, context)?.map(|parts| {
-        let statement = parts.statement.wrap(before, after);
-        Box::new(Partial { statement, ..parts })
-    });
-    Ok(gather)
-}
-
-fn parts_of_query(select: &SelectStmt, context: &Context<'_>) -> Result<Option<Partial>, Refusal> {
-    let tree = as_gathered(select, context)?;
-    let analysis = analyse(&tree, context)?;
-    let may_be = analysis.locked.is_empty()
-        && !analysis.reads_returned()
-        && analysis.functions.may_write.is_none();
-    let is_home = home_reason(&analysis).is_some();
-    match may_be {
-        true => Ok(parts(&tree, &analysis, is_home, context)?.map(|parts| *parts)),
-        false => Ok(None),
-    }
 }
 
 /// What is gathered over temporary tables, if it only reads.

@@ -3,6 +3,8 @@
 //! Owns: reading them as PostgreSQL does. Never: looks a name up.
 //! Start reading at [`string`] and [`option`].
 
+use std::collections::BTreeSet;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
     self, AlterTableStmt, AlterTableType, ColumnDef, ColumnRef, DefElem, FuncCall, Node, RangeVar,
@@ -18,6 +20,37 @@ pub(super) fn contains(tree: &NodeEnum, is_it: &dyn Fn(&NodeEnum) -> bool) -> bo
         found = found || child.node.as_ref().is_some_and(|child| contains(child, is_it));
     });
     found
+}
+
+/// The names of all queries in WITH, however deep.
+#[derive(Debug, Default)]
+pub(super) struct WithNames(BTreeSet<String>);
+
+impl WithNames {
+    pub(super) fn of(tree: &NodeEnum) -> Self {
+        let mut names = Self::default();
+        names.add(tree);
+        names
+    }
+
+    fn add(&mut self, tree: &NodeEnum) {
+        if let NodeEnum::CommonTableExpr(query) = tree {
+            self.0.insert(query.ctename.clone());
+        }
+        walk::read::children(tree, &mut |child| {
+            if let Some(child) = &child.node {
+                self.add(child);
+            }
+        });
+    }
+
+    /// Whether the tree reads what may be one of these queries.
+    pub(super) fn are_read_in(&self, tree: &NodeEnum) -> bool {
+        contains(tree, &|of| {
+            matches!(of, NodeEnum::RangeVar(range)
+                if range.schemaname.is_empty() && self.0.contains(&range.relname))
+        })
+    }
 }
 
 /// Whether it is a subquery in an expression.
