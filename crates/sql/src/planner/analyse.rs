@@ -406,6 +406,7 @@ impl<'a> Analyser<'a> {
         };
         let of = &mut self.analysis.queries[query];
         of.outputs = outputs;
+        of.having = select.having_clause.as_deref();
         of.group_columns = group_columns;
         of.has_grouping = !select.group_clause.is_empty();
         of.has_grouping_sets = has_grouping_sets || select.group_distinct;

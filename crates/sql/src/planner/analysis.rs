@@ -186,6 +186,7 @@ pub(super) struct Query<'a> {
     pub(super) condition: Option<&'a Node>,
     /// The ON of its joins, each with the items of which rows that break it may be left out.
     pub(super) join_conditions: Vec<(&'a Node, Vec<ItemId>)>,
+    pub(super) having: Option<&'a Node>,
     /// How many places read it.
     pub(super) references: usize,
     pub(super) has_order: bool,

@@ -16,6 +16,7 @@ use super::functions::{is_time, is_time_call, means_built_in};
 use super::syntax::{name_of, string};
 use crate::catalog::RelationKind;
 
+/// int8, int2, int4.
 const INTEGERS: [u32; 3] = [20, 21, 23];
 const NUMERIC: u32 = 1700;
 /// text, character varying, character, name.
@@ -24,8 +25,31 @@ const FLOAT8: u32 = 701;
 const DATE: u32 = 1082;
 const TIMESTAMP: u32 = 1114;
 const TIMESTAMPTZ: u32 = 1184;
-/// boolean, bytea, floats, date, times, interval, uuid: each is compared with itself alone.
-const OTHERS: [u32; 10] = [16, 17, 700, FLOAT8, DATE, 1083, TIMESTAMP, TIMESTAMPTZ, 1186, 2950];
+const JSONB: u32 = 3802;
+/// boolean, bytea, floats, date, times, interval, bits, macaddr, inet, cidr, uuid, jsonb: each is compared with itself
+/// alone.
+const OTHERS: [u32; 17] = [
+    16,
+    17,
+    700,
+    FLOAT8,
+    DATE,
+    1083,
+    1266,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    1186,
+    1560,
+    1562,
+    829,
+    869,
+    650,
+    2950,
+    JSONB,
+];
+/// Arrays of boolean, int2, int4, int8, text, character varying, numeric, uuid.
+const ARRAYS: [u32; 8] = [1000, 1005, 1007, 1016, 1009, 1015, 1231, 2951];
+const ARRAYS_OF_INTEGERS: [u32; 3] = [1005, 1007, 1016];
 /// What times are truncated to. (Those of 4714 BC, the first that there are, might be of a year that has not begun.)
 const TRUNCATED_TO: [&str; 8] =
     ["second", "minute", "hour", "day", "week", "month", "quarter", "year"];
@@ -35,7 +59,7 @@ const OF_DATES: [&str; 9] =
 /// What times have besides.
 const OF_TIMES: [&str; 4] = ["hour", "minute", "second", "epoch"];
 /// To these a literal is cast when the statement is analysed.
-const OF_LITERALS: [&str; 12] = [
+const OF_LITERALS: [&str; 15] = [
     "bool",
     "date",
     "float8",
@@ -43,12 +67,17 @@ const OF_LITERALS: [&str; 12] = [
     "int4",
     "int8",
     "interval",
+    "jsonb",
     "numeric",
     "text",
+    "time",
     "timestamp",
     "timestamptz",
     "uuid",
+    "varchar",
 ];
+
+const COMPARISONS: [&str; 6] = ["=", "<>", "<", "<=", ">", ">="];
 
 /// What an expression that cannot fail gives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -154,20 +183,28 @@ impl CannotFail<'_> {
                     _ if column.domain => None,
                     NUMERIC => Some(Gives::Numeric),
                     oid if INTEGERS.contains(&oid) => Some(Gives::Integer),
-                    oid if TEXTS.contains(&oid) => Some(Gives::Text),
-                    oid if OTHERS.contains(&oid) => Some(Gives::Other(oid)),
+                    // Some functions refuse texts whose equality is not that of their bytes.
+                    oid if TEXTS.contains(&oid) => {
+                        (!column.nondeterministic).then_some(Gives::Text)
+                    }
+                    oid if OTHERS.contains(&oid) || ARRAYS.contains(&oid) => {
+                        Some(Gives::Other(oid))
+                    }
                     _ => None,
                 }
             }
             NodeEnum::AConst(constant) => Some(of_constant(constant)),
             NodeEnum::ParamRef(_) => Some(Gives::Parameter),
-            NodeEnum::TypeCast(_) if is_folded(node) => Some(Gives::Constant),
-            NodeEnum::TypeCast(cast) if type_of_cast(cast) == Some("date") => {
-                let is_time =
-                    |of: &Gives| matches!(of, Gives::Other(DATE | TIMESTAMP | TIMESTAMPTZ));
-                self.gives(cast.arg.as_deref()?).filter(is_time).and(Some(Gives::Other(DATE)))
+            NodeEnum::TypeCast(_) if self.is_folded(node) => Some(Gives::Constant),
+            NodeEnum::TypeCast(cast) => self.of_cast(cast),
+            NodeEnum::AArrayExpr(array) => {
+                let is_constant = |node: &Node| {
+                    matches!(node.node, Some(NodeEnum::AConst(_))) || self.is_folded(node)
+                };
+                array.elements.iter().all(is_constant).then_some(Gives::Constant)
             }
             NodeEnum::CoalesceExpr(of) => self.one_of(&of.args),
+            NodeEnum::MinMaxExpr(of) => self.one_of(&of.args),
             NodeEnum::CaseExpr(of) if of.arg.is_none() => {
                 let mut values: Vec<_> = of.defresult.as_deref().into_iter().collect();
                 for when in &of.args {
@@ -215,6 +252,71 @@ impl CannotFail<'_> {
         right.iter().all(compares).then_some(BOOLEAN)
     }
 
+    /// Whether a function of the user's has this name, too: its arguments may fit better.
+    fn is_overloaded(&self, name: &str) -> bool {
+        let Context { catalog, scope, .. } = self.context;
+        let has_it = |schema| catalog.functions.get(schema).is_some_and(|of| of.contains_key(name));
+        scope.search_path.iter().any(|schema| schema != "pg_catalog" && has_it(schema))
+    }
+
+    /// The type of `pg_catalog` to which it is cast, as far as the name says.
+    fn type_of_cast<'n>(&self, cast: &'n TypeCast) -> Option<&'n str> {
+        let to = cast.type_name.as_ref().filter(|to| to.array_bounds.is_empty())?;
+        match &to.names.iter().map(string).collect::<Vec<_>>()[..] {
+            [Some("pg_catalog"), Some(name)] => Some(*name),
+            [Some(name)] => (!self.context.hides_type(name)).then_some(*name),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a literal of a type, or a time made of such.
+    fn is_folded(&self, node: &Node) -> bool {
+        match &node.node {
+            Some(NodeEnum::TypeCast(cast)) => {
+                let is_literal = |node: &Node| matches!(node.node, Some(NodeEnum::AConst(_)));
+                let is_known =
+                    self.type_of_cast(cast).is_some_and(|name| OF_LITERALS.contains(&name));
+                is_known && cast.arg.as_deref().is_some_and(is_literal)
+            }
+            Some(NodeEnum::AExpr(of)) => {
+                let sides = [of.lexpr.as_deref(), of.rexpr.as_deref()];
+                sides.iter().all(|side| side.is_some_and(|side| self.is_folded(side)))
+            }
+            _ => false,
+        }
+    }
+
+    /// A comparison with each element of an array.
+    fn compared_with_any(&self, left: &Node, array: &Node) -> Option<Gives> {
+        use Gives::{Constant, Integer, Other, Parameter, Text};
+        if let Some(NodeEnum::AArrayExpr(array)) = &array.node {
+            return self.compared(left, &array.elements);
+        }
+        let compares = match (self.gives(left)?, self.gives(array)?) {
+            (_, Constant) | (Integer | Text, Parameter) => true,
+            (Constant, Other(array)) => ARRAYS.contains(&array),
+            (Integer, Other(array)) => ARRAYS_OF_INTEGERS.contains(&array),
+            _ => false,
+        };
+        compares.then_some(BOOLEAN)
+    }
+
+    /// A cast to a type that holds all values of the other.
+    fn of_cast(&self, cast: &TypeCast) -> Option<Gives> {
+        use Gives::{Integer, Numeric, Other, Parameter, Text};
+        let name = self.type_of_cast(cast)?;
+        let to = cast.type_name.as_ref()?;
+        match (name, self.gives(cast.arg.as_deref()?)?) {
+            ("date", Other(DATE | TIMESTAMP | TIMESTAMPTZ)) => Some(Other(DATE)),
+            ("int8", Integer) => Some(Integer),
+            ("float8", Integer) => Some(Other(FLOAT8)),
+            ("numeric", Integer | Numeric) if to.typmods.is_empty() => Some(Numeric),
+            ("text" | "varchar", Integer | Numeric | Text | Other(_)) => Some(Text),
+            ("text" | "varchar", Parameter) => Some(Parameter),
+            _ => None,
+        }
+    }
+
     fn of_operator(&self, of: &AExpr, node: &Node) -> Option<Gives> {
         let [name] = &of.name[..] else { return None };
         let name = string(name)?;
@@ -225,28 +327,47 @@ impl CannotFail<'_> {
         }
         let right = of.rexpr.as_deref()?;
         match of.kind() {
-            AExprKind::AexprIn | AExprKind::AexprBetween | AExprKind::AexprNotBetween => {
+            AExprKind::AexprIn
+            | AExprKind::AexprBetween
+            | AExprKind::AexprNotBetween
+            | AExprKind::AexprBetweenSym
+            | AExprKind::AexprNotBetweenSym => {
                 let Some(NodeEnum::List(list)) = &right.node else { return None };
                 self.compared(of.lexpr.as_deref()?, &list.items)
             }
             AExprKind::AexprDistinct | AExprKind::AexprNotDistinct => {
                 self.compared(of.lexpr.as_deref()?, std::slice::from_ref(right))
             }
-            AExprKind::AexprLike => {
-                let pattern = match &right.node {
-                    Some(NodeEnum::AConst(AConst {
-                        val: Some(a_const::Val::Sval(text)), ..
-                    })) => &text.sval,
-                    _ => return None,
-                };
-                let is_whole = !pattern.contains('\\');
-                self.gives(of.lexpr.as_deref()?).filter(|_| is_whole).and(Some(BOOLEAN))
+            AExprKind::AexprOpAny | AExprKind::AexprOpAll if COMPARISONS.contains(&name) => {
+                self.compared_with_any(of.lexpr.as_deref()?, right)
+            }
+            AExprKind::AexprNullif => {
+                let left = of.lexpr.as_deref()?;
+                self.compared(left, std::slice::from_ref(right)).and(self.gives(left))
+            }
+            AExprKind::AexprLike | AExprKind::AexprIlike => {
+                let is_whole = !text_of(right)?.contains('\\');
+                let left = self.gives(of.lexpr.as_deref()?)?;
+                (is_whole && matches!(left, Gives::Text | Gives::Constant)).then_some(BOOLEAN)
             }
             AExprKind::AexprOp => match name {
-                "=" | "<>" | "<" | "<=" | ">" | ">=" => {
+                _ if COMPARISONS.contains(&name) => {
                     self.compared(of.lexpr.as_deref()?, std::slice::from_ref(right))
                 }
-                "+" | "-" if is_folded(node) => Some(Gives::Constant),
+                "+" | "-" if self.is_folded(node) => Some(Gives::Constant),
+                "~" | "~*" | "!~" | "!~*" if is_plain_pattern(text_of(right)?) => {
+                    let left = self.gives(of.lexpr.as_deref()?)?;
+                    (left == Gives::Text).then_some(BOOLEAN)
+                }
+                "||" => match (self.gives(of.lexpr.as_deref()?)?, self.gives(right)?) {
+                    (Gives::Text, Gives::Constant) | (Gives::Constant, Gives::Text) => {
+                        Some(Gives::Text)
+                    }
+                    _ => None,
+                },
+                "->" | "->>" | "#>" | "#>>" | "@>" | "<@" | "&&" | "?" | "?|" | "?&" => {
+                    self.of_contents(name, of.lexpr.as_deref()?, right)
+                }
                 "+" | "-" | "*" => match (self.gives(of.lexpr.as_deref()?)?, self.gives(right)?) {
                     (Gives::Numeric, Gives::Numeric | Gives::Integer)
                     | (Gives::Integer, Gives::Numeric) => Some(Gives::Numeric),
@@ -262,12 +383,34 @@ impl CannotFail<'_> {
         }
     }
 
+    /// What a document or an array has.
+    fn of_contents(&self, operator: &str, left: &Node, right: &Node) -> Option<Gives> {
+        use Gives::{Constant, Integer, Other, Text};
+        match (operator, self.gives(left)?, self.gives(right)?) {
+            ("->", Other(JSONB), Constant | Integer) | ("#>", Other(JSONB), Constant) => {
+                Some(Other(JSONB))
+            }
+            ("->>", Other(JSONB), Constant | Integer) | ("#>>", Other(JSONB), Constant) => {
+                Some(Text)
+            }
+            ("@>" | "?" | "?|" | "?&", Other(JSONB), Constant) | ("<@", Constant, Other(JSONB)) => {
+                Some(BOOLEAN)
+            }
+            ("@>" | "<@" | "&&", Other(array), Constant)
+            | ("@>" | "<@" | "&&", Constant, Other(array)) => {
+                ARRAYS.contains(&array).then_some(BOOLEAN)
+            }
+            _ => None,
+        }
+    }
+
     fn of_call(&self, call: &FuncCall) -> Option<Gives> {
         if is_time_call(call, self.context) {
             return Some(Gives::Constant);
         }
         let (schema, name) = name_of(call);
         if !means_built_in(schema, name, self.context)
+            || (schema.is_none() && self.is_overloaded(name))
             || call.over.is_some()
             || call.func_variadic
             || call.agg_distinct
@@ -278,6 +421,7 @@ impl CannotFail<'_> {
         }
         let first = || self.gives(call.args.first()?);
         let is_number = |of: &Gives| matches!(of, Gives::Integer | Gives::Numeric);
+        let is_text = |of: &Gives| *of == Gives::Text;
         match (name, call.args.len()) {
             ("count", 0 | 1) => self.all(&call.args).and(Some(Gives::Integer)),
             ("min" | "max", 1) => first(),
@@ -303,6 +447,34 @@ impl CannotFail<'_> {
             ("substring" | "substr", 3) => {
                 let is_counted = call.args[1..].iter().all(is_count);
                 first().filter(|of| *of == Gives::Text && is_counted)
+            }
+            ("substring" | "substr" | "left" | "right", 2) if is_integer(&call.args[1]) => {
+                first().filter(is_text)
+            }
+            (
+                "lower" | "upper" | "initcap" | "btrim" | "ltrim" | "rtrim" | "reverse" | "md5",
+                1,
+            ) => first().filter(is_text),
+            ("btrim" | "ltrim" | "rtrim", 2) => {
+                text_of(&call.args[1])?;
+                first().filter(is_text)
+            }
+            ("length" | "char_length" | "character_length" | "octet_length" | "bit_length", 1) => {
+                first().filter(is_text).and(Some(Gives::Integer))
+            }
+            ("strpos" | "position", 2) => {
+                text_of(&call.args[1])?;
+                first().filter(is_text).and(Some(Gives::Integer))
+            }
+            ("starts_with", 2) => {
+                text_of(&call.args[1])?;
+                first().filter(is_text).and(Some(BOOLEAN))
+            }
+            ("abs" | "ceil" | "ceiling" | "floor" | "round" | "trunc" | "sign", 1) => {
+                first().filter(|of| *of == Gives::Numeric)
+            }
+            ("round" | "trunc", 2) if is_integer(&call.args[1]) => {
+                first().filter(|of| *of == Gives::Numeric)
             }
             _ => None,
         }
@@ -330,36 +502,29 @@ fn is_positive(node: &Node) -> bool {
 
 /// Whether it is a literal that says one of these.
 fn is_one_of(node: &Node, words: &[&str]) -> bool {
-    match &node.node {
-        Some(NodeEnum::AConst(AConst { val: Some(a_const::Val::Sval(text)), .. })) => {
-            words.contains(&text.sval.as_str())
-        }
-        _ => false,
-    }
+    text_of(node).is_some_and(|text| words.contains(&text))
 }
 
-/// The type of `pg_catalog` to which it is cast, as far as the name says.
-fn type_of_cast(cast: &TypeCast) -> Option<&str> {
-    let to = cast.type_name.as_ref().filter(|to| to.array_bounds.is_empty())?;
-    match &to.names.iter().map(string).collect::<Vec<_>>()[..] {
-        [Some("pg_catalog"), Some(name)] | [Some(name)] => Some(*name),
+/// The text that a literal says.
+fn text_of(node: &Node) -> Option<&str> {
+    match &node.node {
+        Some(NodeEnum::AConst(AConst { val: Some(a_const::Val::Sval(text)), .. })) => {
+            Some(&text.sval)
+        }
         _ => None,
     }
 }
 
-/// Whether it is a literal of a type, or a time made of such.
-fn is_folded(node: &Node) -> bool {
-    match &node.node {
-        Some(NodeEnum::TypeCast(cast)) => {
-            let is_literal = |node: &Node| matches!(node.node, Some(NodeEnum::AConst(_)));
-            let is_known = type_of_cast(cast).is_some_and(|name| OF_LITERALS.contains(&name));
-            is_known && cast.arg.as_deref().is_some_and(is_literal)
-        }
-        Some(NodeEnum::AExpr(of)) => {
-            of.lexpr.as_deref().is_some_and(is_folded) && of.rexpr.as_deref().is_some_and(is_folded)
-        }
-        _ => false,
-    }
+fn is_integer(node: &Node) -> bool {
+    matches!(&node.node, Some(NodeEnum::AConst(AConst { val: Some(a_const::Val::Ival(_)), .. })))
+}
+
+/// Whether a regular expression is of letters and digits alone, but for where it begins and ends.
+fn is_plain_pattern(pattern: &str) -> bool {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let pattern = pattern.strip_suffix('$').unwrap_or(pattern);
+    let is_plain = |it: char| it.is_alphanumeric() || matches!(it, ' ' | '_' | '-' | '.' | '@');
+    !pattern.is_empty() && pattern.chars().all(is_plain)
 }
 
 /// A count, or NULL, and not below zero.

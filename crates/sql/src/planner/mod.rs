@@ -35,6 +35,7 @@ mod function_use;
 mod functions;
 mod gaps;
 mod gather;
+mod guards;
 mod holes;
 mod in_tables;
 mod insert;

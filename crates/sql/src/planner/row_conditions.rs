@@ -10,6 +10,7 @@ use pg_query::protobuf::{BoolExprType, ColumnRef, Node, String as PgString};
 use super::analysis::{Analysis, ColumnUse, ItemId};
 use super::cannot_fail::CannotFail;
 use super::context::Context;
+use super::guards;
 use super::own_rows::{concerns_only, split, unqualify};
 use super::sql_text::deparse_expression;
 use super::time_gaps::TimeGaps;
@@ -34,41 +35,49 @@ pub(super) fn of_own_rows(
     said: Said<'_>,
     context: &Context<'_>,
 ) -> Result<Vec<String>, Refusal> {
-    let Some(level) = analysis.queries.iter().find(|query| query.items.contains(&item)) else {
+    let Some(id) = analysis.queries.iter().position(|query| query.items.contains(&item)) else {
         return Ok(Vec::new());
     };
-    let (mut conjuncts, mut of_where) = (Vec::new(), Vec::new());
-    if let Some(condition) = level.condition {
-        split(condition, &mut of_where);
-    }
+    let level = &analysis.queries[id];
+    let mut conjuncts = Vec::new();
     // Of others, an outer join has made rows of NULLs, which may meet it.
-    let may_drop = analysis.items[item].linear;
-    conjuncts.extend(of_where.into_iter().filter(|_| may_drop || all));
+    if let Some(condition) = level.condition.filter(|_| analysis.items[item].linear || all) {
+        split(condition, &mut conjuncts);
+    }
     for (condition, items) in &level.join_conditions {
         if items.contains(&item) {
             split(condition, &mut conjuncts);
         }
     }
-    // PostgreSQL may never come to what it computes only where a row, or CASE, asks.
-    let cannot_fail = CannotFail { analysis, context };
-    let reader = Reader { item, analysis, said, context };
-    let mut conditions = Vec::new();
-    for conjunct in conjuncts {
+    let said_there = |conjunct: &Node| {
         let mut conjunct = conjunct.clone();
         if said.literal_time {
             TimeGaps { analysis: Some(analysis), context }.put(&mut conjunct)?;
         }
-        if concerns_only(&conjunct, item, analysis, context)
-            && (all || !level.in_expression || cannot_fail.holds(&conjunct))
-        {
-            conditions.push(reader.text(&conjunct)?);
+        let is_of_rows = concerns_only(&conjunct, item, analysis, context);
+        Ok((conjunct, is_of_rows))
+    };
+    let there = conjuncts.iter().map(|conjunct| said_there(conjunct));
+    let there = there.collect::<Result<Vec<_>, Refusal>>()?;
+    // PostgreSQL may never come to what it computes only where a row, CASE, or another condition lets it.
+    let cannot_fail = CannotFail { analysis, context };
+    let is_checked = |condition: &Node| {
+        let mut both = conjuncts.iter().zip(&there);
+        both.any(|(conjunct, (_, is_of_rows))| *is_of_rows && std::ptr::eq(*conjunct, condition))
+    };
+    let is_guarded = !all && guards::of(item, id, analysis, &is_checked);
+    let reader = Reader { item, analysis, said, context };
+    let mut conditions = Vec::new();
+    for (conjunct, is_of_rows) in &there {
+        if *is_of_rows && (!is_guarded || cannot_fail.holds(conjunct)) {
+            conditions.push(reader.text(conjunct)?);
         } else if all {
             return Err(Refusal::unsupported(
                 "locking rows of several nodes is not supported with this condition",
                 "It must be checked where the rows are, before they are locked.",
                 "Use conditions on the table's own columns without subqueries or volatile functions.",
             ));
-        } else if let Some(part) = reader.part(&conjunct)? {
+        } else if let Some(part) = reader.part(conjunct)? {
             conditions.push(part);
         }
     }
