@@ -24,7 +24,7 @@ mod steps;
 use std::sync::Arc;
 
 pub use concerns::Concerns;
-pub use copy::{CopyFrom, CopyTo, CopyToPlan};
+pub use copy::{CopiedColumns, CopyFrom, CopyTo, CopyToPlan};
 pub use explain::{Explain, ExplainFormat};
 pub use gather::{
     Brought, ByKey, Collect, CollectFrom, ComputedFirst, FirstRows, Gather, InTables, Partial,

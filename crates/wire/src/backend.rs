@@ -92,7 +92,7 @@ pub fn decode_row_description(frame: &Frame) -> Result<Vec<ColumnDescription>, W
 /// Errors: [`WireError::Malformed`]; some columns may have been changed.
 pub fn change_oids_of_row_description(
     frame: &mut [u8],
-    change: impl Fn(u32, u32) -> (u32, u32),
+    mut change: impl FnMut(u32, u32, i16) -> (u32, u32),
 ) -> Result<(), WireError> {
     /// After a column's name: table OID, column number, type OID, length, modifier, format.
     const BEHIND_NAME: usize = 4 + 2 + 4 + 2 + 4 + 2;
@@ -105,7 +105,8 @@ pub fn change_oids_of_row_description(
             rest[name + 1..].split_at_mut_checked(BEHIND_NAME).ok_or(WireError::Malformed)?;
         let oid =
             |at: usize| u32::from_be_bytes(column[at..at + 4].try_into().expect("four bytes"));
-        let (table_oid, type_oid) = change(oid(0), oid(TYPE_OID));
+        let format = i16::from_be_bytes([column[BEHIND_NAME - 2], column[BEHIND_NAME - 1]]);
+        let (table_oid, type_oid) = change(oid(0), oid(TYPE_OID), format);
         column[..4].copy_from_slice(&table_oid.to_be_bytes());
         column[TYPE_OID..TYPE_OID + 4].copy_from_slice(&type_oid.to_be_bytes());
         rest = behind;

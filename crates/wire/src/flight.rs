@@ -58,6 +58,7 @@ pub struct Execution<'a> {
     /// Two bytes for each.
     formats: &'a [u8],
     values: Values<'a>,
+    result_formats: &'a [u8],
 }
 
 impl<'a> Flight<'a> {
@@ -99,15 +100,21 @@ impl<'a> Execution<'a> {
         let (count, left) = int16(left)?;
         let values = Values { count, bytes: left };
         let (result_formats, []) = int16s(values.behind()?)? else { return None };
-        debug_assert!(result_formats.len() <= left.len(), "it is a part of it");
-
         let described = if behind.starts_with(&DESCRIBE) { DESCRIBE.len() } else { 0 };
         let execute = behind.get(described..described + EXECUTE_LEN)?;
         let rest_len = described + EXECUTE_LEN + SYNC.len();
         let rest = behind.get(..rest_len)?;
         let is_whole = execute.starts_with(&EXECUTE) && rest.ends_with(&SYNC);
         let len = bind_len + rest_len;
-        is_whole.then_some(Self { statement, arguments, rest, len, formats, values })
+        is_whole.then_some(Self {
+            statement,
+            arguments,
+            rest,
+            len,
+            formats,
+            values,
+            result_formats,
+        })
     }
 
     /// Whether the portal is described before it is executed.
@@ -121,6 +128,11 @@ impl<'a> Execution<'a> {
         let limit = self.rest[described + EXECUTE.len()..].first_chunk().copied();
         // Without one, or with a negative one, all rows are returned.
         limit.is_none_or(|limit| 0 < i32::from_be_bytes(limit))
+    }
+
+    /// Whether values and results are texts.
+    pub fn is_text(&self) -> bool {
+        [self.formats, self.result_formats].iter().all(|formats| formats.iter().all(|it| *it == 0))
     }
 
     /// How many values are bound.

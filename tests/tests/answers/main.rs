@@ -24,6 +24,7 @@ mod home_statements;
 mod hostile;
 mod kept_rows;
 mod keys_of_several;
+mod numbered_values;
 mod one_meaning;
 mod own_sql;
 mod passed_on;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use tutti_sql::closure::{
     Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
-    OperatorCode, TypeCode, Use, WrittenWith, events, names_accounting,
+    OperatorCode, TypeCode, TypeKind, Use, WrittenWith, events, names_accounting,
 };
 
 use super::folding::folds_code;
@@ -101,7 +101,7 @@ const TYPES: &str = "SELECT t.oid, n.nspname, t.typname, t.typarray,
     concat_ws(' ', t.typinput::oid, t.typreceive::oid, t.typmodin::oid, r.rngcanonical::oid,
         r.rngsubdiff::oid),
     concat_ws(' ', t.typoutput::oid, t.typsend::oid),
-    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END, t.typtype = 'd',
+    CASE WHEN c.relkind <> 'c' THEN t.typrelid ELSE 0 END, t.typtype,
     CASE t.typtype WHEN 'd' THEN pg_get_expr(t.typdefaultbin, 0) END
 FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
 LEFT JOIN pg_class c ON c.oid = t.typrelid
@@ -419,7 +419,13 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
             made: user_functions(5)?,
             defaults: Vec::new(),
             parts: numbers(types, row, 4)?,
-            is_domain: types.boolean(row, 8)?,
+            kind: match types.text(row, 8)? {
+                "c" => TypeKind::Row,
+                "d" => TypeKind::Domain,
+                "r" => TypeKind::Range,
+                "m" => TypeKind::Multirange,
+                _ => TypeKind::Base,
+            },
             default: types.optional(row, 9).map(str::to_owned),
             row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
         };

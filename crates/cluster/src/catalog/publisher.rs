@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
-use tutti_link::translation::{OidMaps, PublishedOids};
+use tutti_link::translation::{Numbering, OidMaps, PublishedOids};
 use tutti_sql::catalog::Catalog;
 
 use super::code::UNREAD_BODY;
@@ -396,6 +396,11 @@ impl Publisher {
 impl PublishedOids for Publisher {
     fn oids(&self) -> Arc<OidMaps> {
         self.oids()
+    }
+
+    fn numbering(&self) -> Numbering {
+        let current = self.current();
+        Numbering { oids: current.oids.clone(), catalog: current.catalog.clone() }
     }
 }
 

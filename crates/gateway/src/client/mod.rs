@@ -75,6 +75,8 @@ pub struct Client {
     told: HashMap<String, String>,
     /// Reported settings as nodes have reported them since the last ReadyForQuery.
     reported: Vec<(String, String)>,
+    /// Types of the columns of a COPY TO STDOUT in binary format whose values say numbers of types.
+    pub(crate) copied_types: Vec<u32>,
     /// Notified when its session's statement is ended for the sake of others.
     stops: Arc<Notify>,
     peer: SocketAddr,
@@ -141,6 +143,7 @@ impl Client {
             sent: 0,
             told: HashMap::new(),
             reported: Vec::new(),
+            copied_types: Vec::new(),
             stops: Arc::default(),
             peer,
             deadline: Instant::now() + gate.patience(),

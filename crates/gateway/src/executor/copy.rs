@@ -4,17 +4,19 @@
 //! Never: parses a row itself (`tutti_wire::copy` does).
 //! Start reading at [`Executor::copy_from`].
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use tutti_link::Link;
 use tutti_link::connection::told;
 use tutti_sql::catalog::{KeyPart, NodeId, Placement, Relation};
 use tutti_sql::hash::{Bucket, Bucketing, CannotHash, KEY_COLUMNS_MAX};
-use tutti_sql::plan::{Access, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
+use tutti_sql::plan::{Access, CopiedColumns, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
 use tutti_sql::planner::names_current_time;
 use tutti_wire::backend::decode_command_complete;
 use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
 use tutti_wire::error_fields::ErrorFields;
-use tutti_wire::frame::{Frame, put_frame};
+use tutti_wire::frame::put_frame;
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
 use tutti_wire::sqlstate;
 
@@ -60,6 +62,8 @@ struct CopyIn<'a> {
     waiting: Vec<Bytes>,
     /// A row had a text that each node reads as its own time.
     says_now: bool,
+    /// Types of the data's columns, if values say numbers of types in binary format.
+    types: Vec<u32>,
     total: TagTotal,
 }
 
@@ -109,8 +113,13 @@ impl Executor<'_> {
             asks: !plan.fill.is_empty() || !plan.relation.computed_keys.is_empty(),
             waiting: Vec::new(),
             says_now: false,
+            types: Vec::new(),
             total: TagTotal::default(),
         };
+        if copy.format == CopyFormat::Binary {
+            let types = plan.columns.iter().map(|column| plan.relation.columns[*column].type_oid);
+            copy.types = self.that_say_numbers(types.collect());
+        }
         if !copy.asks {
             // Refusals of the nodes (no such column, no right to insert) come before any data.
             let opened = self.open_copies(&mut copy).await;
@@ -335,7 +344,12 @@ impl Executor<'_> {
                 continue;
             }
             let Some(link) = self.tx.links.get_mut(node) else { continue };
-            put_copy_data(link.connection().outgoing(), row);
+            if copy.types.is_empty() || !link.numbers_otherwise() {
+                put_copy_data(link.connection().outgoing(), row);
+            } else {
+                let row = link.copied_here(&copy.types, row);
+                put_copy_data(link.connection().outgoing(), &row);
+            }
             if COPY_FLUSH_BYTES < link.connection().outgoing().len() {
                 link.connection().flush().await?;
             }
@@ -465,7 +479,35 @@ impl Executor<'_> {
         }
     }
 
+    /// Types of columns, unless no value of theirs says numbers of types in binary format.
+    fn that_say_numbers(&self, types: Vec<u32>) -> Vec<u32> {
+        match types.iter().any(|oid| self.tx.catalog.code.says_numbers(*oid)) {
+            true => types,
+            false => Vec::new(),
+        }
+    }
+
     pub(super) async fn copy_to(
+        &mut self,
+        copy: &CopyTo,
+        text: &str,
+        call: &Call,
+    ) -> Result<Done, Failure> {
+        let types = match &copy.columns {
+            CopiedColumns::OfTypes(types) => types.clone(),
+            CopiedColumns::OfQuery(_) if self.tx.catalog.is_solo() => Vec::new(),
+            CopiedColumns::OfQuery(query) => {
+                let columns = self.describe_text(query, &[]).await?.1;
+                columns.iter().flatten().map(|column| column.type_oid).collect()
+            }
+        };
+        self.client.copied_types = self.that_say_numbers(types);
+        let copied = self.copy_as_planned(copy, text, call).await;
+        self.client.copied_types.clear();
+        copied
+    }
+
+    async fn copy_as_planned(
         &mut self,
         copy: &CopyTo,
         text: &str,
@@ -549,7 +591,12 @@ impl Executor<'_> {
             let frame = link.connection().next_frame().await?;
             match frame.tag() {
                 b'd' => {
-                    part.forward(self.client.out(), &frame, messages);
+                    let types = &self.client.copied_types;
+                    let data = match types.is_empty() || !link.numbers_otherwise() {
+                        true => Cow::Borrowed(frame.body()),
+                        false => Cow::Owned(link.copied_to_home(types, frame.body())?),
+                    };
+                    part.forward(self.client.out(), &data, messages);
                     messages += 1;
                     self.client.flush_if_full().await?;
                 }
@@ -653,8 +700,8 @@ struct Share {
 
 impl Share {
     /// Passes a CopyData message on, without what must appear only once in the whole.
-    fn forward(&self, out: &mut BytesMut, frame: &Frame, index: usize) {
-        let mut data = frame.body();
+    fn forward(&self, out: &mut BytesMut, data: &[u8], index: usize) {
+        let mut data = data;
         if self.silent || (self.header && !self.first && index == 0) {
             return;
         }

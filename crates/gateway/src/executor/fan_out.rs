@@ -306,8 +306,10 @@ impl Executor<'_> {
     ) -> Result<(), Failure> {
         for node in nodes {
             let link = self.tx.links.at(node);
+            let (types, arguments) = call.parts(issued_by, *node);
+            let arguments = link.arguments_here(&types, &arguments);
             let out = link.connection().outgoing();
-            put_bind(out, "", "", &call.parts(issued_by, *node).1);
+            put_bind(out, "", "", &arguments);
             put_flush(out);
             link.connection().flush().await?;
         }
@@ -337,8 +339,9 @@ impl Executor<'_> {
         for node in nodes {
             let link = self.tx.links.at(node);
             half_way.remove(node);
+            let must_describe = link.must_describe(&call.parts(issued_by, *node).1);
             let out = link.connection().outgoing();
-            if issued_by == IssuedBy::Client && !call.is_extended() {
+            if must_describe || (issued_by == IssuedBy::Client && !call.is_extended()) {
                 put_describe(out, Target::Portal, "");
             }
             put_execute(out, "", 0);

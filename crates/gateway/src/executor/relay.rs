@@ -4,14 +4,14 @@
 //! Never: takes a data row apart.
 //! Start reading at [`relay`].
 
-use bytes::Buf;
+use bytes::{Buf, BytesMut};
 use tutti_link::Link;
 use tutti_link::connection::{NodeError, told, told_notice};
 use tutti_sql::catalog::NodeId;
 use tutti_wire::backend::{decode_command_complete, put_command_complete};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, frame_len};
-use tutti_wire::frontend::{put_copy_fail, put_sync};
+use tutti_wire::frontend::{put_copy_data, put_copy_fail, put_sync};
 
 use crate::client::Client;
 use crate::client::failure::Failure;
@@ -99,6 +99,7 @@ pub(crate) async fn relay_all(
         };
         match frame.tag() {
             b'T' => link.put_description(client.out(), &frame)?,
+            b'D' => link.put_row(client.out(), &frame)?,
             b'E' if refused.is_end(link, &frame)? => break,
             b'E' => (),
             b'Z' => {
@@ -170,6 +171,7 @@ impl Forwarder {
         link: &mut Link,
         parsed: &mut bool,
     ) -> Result<bool, Failure> {
+        let is_numbered = link.has_numbered_rows();
         let incoming = link.connection().incoming();
         let mut len = self.due.min(incoming.len());
         self.due -= len;
@@ -177,6 +179,8 @@ impl Forwarder {
             let Some(frame) = frame_len(&incoming[len..])? else { break false };
             let there = incoming.len() - len;
             match incoming[len] {
+                // Taken apart, because of the numbers in it.
+                b'D' if is_numbered => break true,
                 b'D' | b'C' | b'2' | b'n' | b'I' | b's' => (),
                 b'1' => *parsed |= frame <= there,
                 b'N' => self.noticed = true,
@@ -236,7 +240,8 @@ async fn relay_one(
     let mut refused = Refused::default();
     let mut forwarder = Forwarder::new(false);
     loop {
-        if filter.rows {
+        let copies_numbers = !client.copied_types.is_empty() && link.numbers_otherwise();
+        if filter.rows && !link.has_numbered_rows() && !copies_numbers {
             forwarder.pass_rows(client, link)?;
         }
         let Some(frame) = link.connection().take_frame()? else {
@@ -244,8 +249,15 @@ async fn relay_one(
             continue;
         };
         match frame.tag() {
-            b'D' | b'd' | b'c' if filter.rows && refused.0.is_none() => forward(client, &frame),
+            b'D' if filter.rows && refused.0.is_none() => link.put_row(client.out(), &frame)?,
+            b'd' if filter.rows && refused.0.is_none() && copies_numbers => {
+                let data = link.copied_to_home(&client.copied_types, frame.body())?;
+                put_copy_data(client.out(), &data);
+            }
+            b'd' | b'c' if filter.rows && refused.0.is_none() => forward(client, &frame),
             b'T' if filter.describe => link.put_description(client.out(), &frame)?,
+            // Rows come that are understood by it.
+            b'T' => link.put_description(&mut BytesMut::new(), &frame)?,
             // A portal has more rows than were asked for.
             b'H' | b's' if filter.rows => forward(client, &frame),
             b'C' => {

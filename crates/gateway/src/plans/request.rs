@@ -322,10 +322,12 @@ impl Call {
 
 /// Appends one statement with its parameters, up to a Sync. `described`: its columns are asked for as well.
 fn put_flight(link: &mut Link, sql: &str, types: &[u32], arguments: &Arguments, described: bool) {
+    let described = described || link.must_describe(arguments);
+    let arguments = link.arguments_here(types, arguments);
     let types = link.types_here(types);
     let out = link.connection().outgoing();
     put_parse(out, "", sql, &types);
-    put_bind(out, "", "", arguments);
+    put_bind(out, "", "", &arguments);
     if described {
         put_describe(out, Target::Portal, "");
     }

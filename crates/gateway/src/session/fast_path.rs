@@ -325,6 +325,9 @@ impl Session {
         if is_described_anew || !self.is_meant(meaning) || parsed.is_copy() {
             return None;
         }
+        if !execution.is_text() && statement.says_numbers(&self.tx.catalog.code) {
+            return None;
+        }
         let (types, are_described) = (&*statement.types, statement.described);
         let values = Values { execution, types, are_described };
         let (node, access) = self.one_node(parsed, planned, &values)?;

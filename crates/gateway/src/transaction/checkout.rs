@@ -18,7 +18,7 @@ use tutti_link::availability::OPEN_PATIENCE;
 use tutti_link::connection::NodeError;
 use tutti_link::pool::{CheckoutRequest, Permit};
 use tutti_link::spool::{Means, Spool};
-use tutti_link::translation::OidMaps;
+use tutti_link::translation::{Numbering, OidMaps};
 use tutti_sql::catalog::{NodeId, quote_literal};
 use tutti_sql::plan::{Plan, Planned, Residue, SchemaPlan};
 use tutti_sql::statement::words;
@@ -188,17 +188,23 @@ impl TransactionContext {
             lent => lent?,
         };
         link.work_for(&self.workers);
-        link.own_oids.clone_from(&self.transaction.own_oids);
+        link.own = self.own_numbering();
         Ok(link)
     }
 
     /// From now on the session's nodes are understood by these OIDs; `None`: by those that are
     /// published.
     pub(crate) fn use_own_oids(&mut self, oids: Option<Arc<OidMaps>>) {
-        for link in self.links.values_mut() {
-            link.own_oids.clone_from(&oids);
-        }
         self.transaction.own_oids = oids;
+        let own = self.own_numbering();
+        for link in self.links.values_mut() {
+            link.own.clone_from(&own);
+        }
+    }
+
+    fn own_numbering(&self) -> Option<Numbering> {
+        let oids = self.transaction.own_oids.clone()?;
+        Some(Numbering { oids, catalog: self.catalog.clone() })
     }
 
     /// How nodes number types and tables, as the session sees them.

@@ -14,6 +14,7 @@ use tutti_link::pool::SchemaVersion;
 use tutti_link::pool::link::StatementId;
 use tutti_link::spool::Kept;
 use tutti_sql::catalog::{Catalog, NodeId};
+use tutti_sql::closure::Code;
 use tutti_sql::plan::{Access, Concerns, DataPlan, Plan, Planned};
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::ColumnDescription;
@@ -78,6 +79,13 @@ impl PreparedStatement {
             plan: None,
             replaces: None,
         }
+    }
+
+    /// Whether its parameters or columns, as far as they are known, say in binary format numbers that servers may have
+    /// given differently.
+    pub fn says_numbers(&self, code: &Code) -> bool {
+        let columns = self.columns.iter().flatten().map(|column| column.type_oid);
+        self.types.iter().copied().chain(columns).any(|oid| code.says_numbers(oid))
     }
 }
 

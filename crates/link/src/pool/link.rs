@@ -4,6 +4,7 @@
 //! and what must be cleaned before another session gets it.
 //! Never: chooses what to send.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -22,7 +23,7 @@ use crate::connection::{
     ASK_MOMENT, HIDE_PARAMETERS, Misreading, NodeConnection, NodeError, Rows, put_statement,
 };
 use crate::seals::{Seals, Warranted};
-use crate::translation::{FIRST_NORMAL_OID, OidMaps, PublishedOids};
+use crate::translation::{FIRST_NORMAL_OID, Numbering, OidMaps, PublishedOids};
 
 /// Identifies a client's prepared statement for as long as the session lives: names are reused.
 pub type StatementId = u64;
@@ -30,6 +31,13 @@ pub type StatementId = u64;
 /// How often a query of the gateway's is tried that is hit by cancel requests, or by a tiny
 /// `statement_timeout`.
 const ATTEMPTS: u32 = 50;
+
+/// With which a COPY in binary format begins, ...
+const COPY_SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
+/// ... with flags and the length of an extension that does not exist, in bytes, ...
+const COPY_HEADER_LEN: usize = 19;
+/// ... and ends.
+const COPY_TRAILER: [u8; 2] = [0xff, 0xff];
 
 /// An answer that has not been read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -104,7 +112,9 @@ pub struct Link {
     /// empty value, which differs from what a session sees that never set it.
     pub has_placeholders: bool,
     /// How the nodes number what the session's transaction has created, and the rest.
-    pub own_oids: Option<Arc<OidMaps>>,
+    pub own: Option<Numbering>,
+    /// Types of the columns of the rows that come next, see [`Numbering::numbered`].
+    numbered: Option<Arc<[u32]>>,
     /// Generation of the node's connections that it belongs to; older ones are not handed out.
     pub generation: u64,
     /// The pool's count of renewals when it was opened.
@@ -145,7 +155,8 @@ impl Link {
             has_temporary_schema: false,
             residue: Residue::default(),
             has_placeholders: false,
-            own_oids: None,
+            own: None,
+            numbered: None,
             generation: 0,
             renewal: 0,
             idle_since_tick: 0,
@@ -199,14 +210,25 @@ impl Link {
         self.backend.wait_until_delivered().await;
     }
 
-    /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs.
-    pub fn put_description(&self, out: &mut BytesMut, frame: &Frame) -> Result<(), WireError> {
+    /// Appends a RowDescription or ParameterDescription of this node, in node 1's OIDs. Rows that come next are understood
+    /// by it.
+    pub fn put_description(&mut self, out: &mut BytesMut, frame: &Frame) -> Result<(), WireError> {
         let node = self.connection.node();
         match frame.tag() {
             b'T' if node != NodeId::HOME => {
                 let at = out.len();
                 out.extend_from_slice(frame.as_bytes());
-                return self.oids().description_to_home(node, &mut out[at..]);
+                let mut columns = Vec::new();
+                let mut is_binary = false;
+                self.oids().description_to_home(node, &mut out[at..], |type_oid, format| {
+                    is_binary |= format == 1;
+                    columns.push((type_oid, format));
+                })?;
+                self.numbered = match is_binary {
+                    true => self.numbering().numbered(node, columns.into_iter()),
+                    false => None,
+                };
+                return Ok(());
             }
             b't' if node != NodeId::HOME => {
                 let types = decode_parameter_description(frame)?;
@@ -241,7 +263,100 @@ impl Link {
     }
 
     fn oids(&self) -> Arc<OidMaps> {
-        self.own_oids.clone().unwrap_or_else(|| self.surroundings.oids.oids())
+        match &self.own {
+            Some(own) => own.oids.clone(),
+            None => self.surroundings.oids.oids(),
+        }
+    }
+
+    fn numbering(&self) -> Numbering {
+        self.own.clone().unwrap_or_else(|| self.surroundings.oids.numbering())
+    }
+
+    /// Rows of these columns come next: the types, as node 1 numbers them, and the formats.
+    pub fn numbered(&self, columns: impl Iterator<Item = (u32, i16)>) -> Option<Arc<[u32]>> {
+        match self.connection.node() {
+            NodeId::HOME => None,
+            node => self.numbering().numbered(node, columns),
+        }
+    }
+
+    /// Whether rows say numbers that node 1 may have given otherwise: [`Self::put_row`] is for these.
+    pub fn has_numbered_rows(&self) -> bool {
+        self.numbered.is_some()
+    }
+
+    /// Whether its node numbers some types or tables otherwise than node 1.
+    pub fn numbers_otherwise(&self) -> bool {
+        let node = self.connection.node();
+        node != NodeId::HOME && self.oids().differs(node)
+    }
+
+    /// What its node has sent in a CopyData message, in binary format, in node 1's OIDs: columns of these types, as node 1
+    /// numbers them. (Servers send each row by itself.)
+    pub fn copied_to_home(&self, types: &[u32], data: &[u8]) -> Result<Vec<u8>, WireError> {
+        let mut data = data.to_vec();
+        let at = if data.starts_with(COPY_SIGNATURE) { COPY_HEADER_LEN.min(data.len()) } else { 0 };
+        let row = &mut data[at..];
+        if row.len() > COPY_TRAILER.len() {
+            self.numbering().fields_to_home(self.node(), types, row)?;
+        }
+        Ok(data)
+    }
+
+    /// A row for a COPY in binary format, which the client gives in node 1's OIDs, in its node's.
+    pub fn copied_here(&self, types: &[u32], row: &[u8]) -> Vec<u8> {
+        self.numbering().fields_there(self.node(), types, row)
+    }
+
+    /// Appends a DataRow, in node 1's OIDs.
+    pub fn put_row(&self, out: &mut BytesMut, frame: &Frame) -> Result<(), WireError> {
+        self.put_row_of(out, frame, self.numbered.as_deref())
+    }
+
+    /// The same where the columns are these.
+    pub fn put_row_of(
+        &self,
+        out: &mut BytesMut,
+        frame: &Frame,
+        numbered: Option<&[u32]>,
+    ) -> Result<(), WireError> {
+        let at = out.len();
+        out.extend_from_slice(frame.as_bytes());
+        match numbered {
+            Some(types) => self.numbering().row_to_home(self.node(), types, &mut out[at..]),
+            None => Ok(()),
+        }
+    }
+
+    /// Parameters, which the client gives in node 1's OIDs where they say such, in this node's.
+    pub fn arguments_here<'a>(
+        &self,
+        types: &[u32],
+        arguments: &'a Arguments,
+    ) -> Cow<'a, Arguments> {
+        match self.connection.node() {
+            NodeId::HOME => Cow::Borrowed(arguments),
+            _ if !arguments.formats.contains(&1) => Cow::Borrowed(arguments),
+            node => self.numbering().arguments_there(node, types, arguments),
+        }
+    }
+
+    /// Whether values of these types may have to be changed: see [`Self::arguments_here`].
+    pub fn may_number_otherwise(&self, types: &[u32]) -> bool {
+        match self.connection.node() {
+            NodeId::HOME => false,
+            node => {
+                let Numbering { oids, catalog } = self.numbering();
+                oids.differs(node) && types.iter().any(|oid| catalog.code.says_numbers(*oid))
+            }
+        }
+    }
+
+    /// Whether a client that wants these results gets some in binary format that may have to be changed: they must be
+    /// described before they come.
+    pub fn must_describe(&self, arguments: &Arguments) -> bool {
+        arguments.result_formats.contains(&1) && self.numbers_otherwise()
     }
 
     /// The connection, for writing, and for reading once [`Self::catch_up`] has returned.
@@ -477,6 +592,7 @@ impl Link {
     pub fn answered(&mut self) {
         self.awaited = false;
         self.is_in_flight = false;
+        self.numbered = None;
         self.note_heard();
         self.connection.note_own_commit(false);
     }

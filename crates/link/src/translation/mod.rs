@@ -1,17 +1,22 @@
 //! OIDs of types and tables differ between nodes; clients know those of node 1.
 //!
-//! Owns: the maps between them, and rewriting descriptions by them.
-//! Never: asks a node for its numbers (the catalog does), or reads values. (Binary arrays and
-//! composites name their element types inside; a client that asks for these in binary gets the node's
-//! own OIDs.)
+//! Owns: the maps between them, and rewriting descriptions by them, and values in binary format, which may say such
+//! numbers, too (`values`).
+//! Never: asks a node for its numbers (the catalog does).
 
+mod values;
+
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use tutti_sql::catalog::NodeId;
+use tutti_sql::catalog::{Catalog, NodeId};
 use tutti_wire::backend::{ColumnDescription, change_oids_of_row_description};
-use tutti_wire::frame::WireError;
+use tutti_wire::frame::{HEADER_LEN, WireError};
+use tutti_wire::frontend::Arguments;
+
+use self::values::Renumbering;
 
 /// OIDs from here on were assigned after initdb, so they differ between nodes.
 pub const FIRST_NORMAL_OID: u32 = 16384;
@@ -25,10 +30,22 @@ pub enum Numbered {
     Table,
 }
 
-/// Source of the newest maps: those published with the catalog.
+/// How the nodes number types and tables, and which types there are.
+#[derive(Clone, Debug)]
+pub struct Numbering {
+    /// The numbers.
+    pub oids: Arc<OidMaps>,
+    /// Of the same moment.
+    pub catalog: Arc<Catalog>,
+}
+
+/// Source of the newest numbers: those published with the catalog.
 pub trait PublishedOids: fmt::Debug + Send + Sync {
     /// The newest.
     fn oids(&self) -> Arc<OidMaps>;
+
+    /// The newest, with the catalog.
+    fn numbering(&self) -> Numbering;
 }
 
 /// The difference between one node and node 1; empty where they agree.
@@ -37,6 +54,7 @@ struct Difference {
     types_to_home: HashMap<u32, u32>,
     types_from_home: HashMap<u32, u32>,
     tables_to_home: HashMap<u32, u32>,
+    tables_from_home: HashMap<u32, u32>,
 }
 
 impl Difference {
@@ -51,6 +69,7 @@ impl Difference {
             put(&mut self.types_from_home, at_home, there);
         } else {
             put(&mut self.tables_to_home, there, at_home);
+            put(&mut self.tables_from_home, at_home, there);
         }
     }
 
@@ -111,18 +130,30 @@ impl OidMaps {
         changed
     }
 
-    /// The same for a RowDescription, a whole frame, in place.
-    pub fn description_to_home(&self, node: NodeId, frame: &mut [u8]) -> Result<(), WireError> {
+    /// The same for a RowDescription, a whole frame, in place. `described` is told of each column its type, as node 1
+    /// numbers it, and its format, unless nothing differs.
+    pub fn description_to_home(
+        &self,
+        node: NodeId,
+        frame: &mut [u8],
+        mut described: impl FnMut(u32, i16),
+    ) -> Result<(), WireError> {
         match self.nodes.get(&node) {
             Some(difference) if !difference.is_none() => {
-                change_oids_of_row_description(frame, |table_oid, type_oid| {
+                change_oids_of_row_description(frame, |table_oid, type_oid, format| {
                     let table_oid = difference.tables_to_home.get(&table_oid).unwrap_or(&table_oid);
                     let type_oid = difference.types_to_home.get(&type_oid).unwrap_or(&type_oid);
+                    described(*type_oid, format);
                     (*table_oid, *type_oid)
                 })
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether `node` numbers something otherwise than node 1.
+    pub fn differs(&self, node: NodeId) -> bool {
+        self.nodes.get(&node).is_some_and(|difference| !difference.is_none())
     }
 
     /// Types as node 1 numbers them, as `node` does.
@@ -141,6 +172,104 @@ impl OidMaps {
             difference.and_then(|map| map.types_to_home.get(oid)).copied().unwrap_or(*oid)
         };
         types.iter().map(translate).collect()
+    }
+}
+
+impl Numbering {
+    /// The types of columns whose values say, in binary, numbers that `node` may have given otherwise; 0 for others.
+    /// `None`: there is no such column. Types are as node 1 numbers them.
+    pub fn numbered(
+        &self,
+        node: NodeId,
+        columns: impl Iterator<Item = (u32, i16)>,
+    ) -> Option<Arc<[u32]>> {
+        if !self.oids.differs(node) {
+            return None;
+        }
+        let code = &self.catalog.code;
+        let types: Vec<_> = columns
+            .map(|(oid, format)| if format == 1 && code.says_numbers(oid) { oid } else { 0 })
+            .collect();
+        types.iter().any(|oid| *oid != 0).then(|| types.into())
+    }
+
+    /// Rewrites a DataRow of `node`, a whole frame, into what node 1 would have sent; `types` as from
+    /// [`Self::numbered`].
+    pub fn row_to_home(
+        &self,
+        node: NodeId,
+        types: &[u32],
+        frame: &mut [u8],
+    ) -> Result<(), WireError> {
+        match frame.get_mut(HEADER_LEN..) {
+            Some(row) => self.fields_to_home(node, types, row),
+            None => Err(WireError::Malformed),
+        }
+    }
+
+    /// The same for a row of a COPY in binary format.
+    pub fn fields_to_home(
+        &self,
+        node: NodeId,
+        types: &[u32],
+        row: &mut [u8],
+    ) -> Result<(), WireError> {
+        let Some(difference) = self.oids.nodes.get(&node) else { return Ok(()) };
+        let types_to_home = |oid: u32| {
+            let at_home = *difference.types_to_home.get(&oid).unwrap_or(&oid);
+            (at_home, at_home)
+        };
+        let tables_to_home = |oid: u32| *difference.tables_to_home.get(&oid).unwrap_or(&oid);
+        let code = &self.catalog.code;
+        Renumbering { code, types: types_to_home, tables: tables_to_home }.fields(types, row)
+    }
+
+    /// Parameters of these types, as node 1 would be given them, as `node` is. What is malformed is left for it to refuse.
+    pub fn arguments_there<'a>(
+        &self,
+        node: NodeId,
+        types: &[u32],
+        arguments: &'a Arguments,
+    ) -> Cow<'a, Arguments> {
+        let Some(difference) = self.oids.nodes.get(&node).filter(|it| !it.is_none()) else {
+            return Cow::Borrowed(arguments);
+        };
+        let code = &self.catalog.code;
+        let there = self.to(difference);
+        let mut changed = Cow::Borrowed(arguments);
+        for (index, oid) in types.iter().enumerate() {
+            let Some(Some(value)) = arguments.values.get(index) else { continue };
+            if arguments.format(index) != 1 || !code.says_numbers(*oid) {
+                continue;
+            }
+            let mut value = value.to_vec();
+            if there.value(*oid, &mut value, 0).is_ok() {
+                changed.to_mut().values[index] = Some(value.into());
+            }
+        }
+        changed
+    }
+
+    /// A row of a COPY in binary format, as node 1 would be given it, as `node` is; `types` as from [`Self::numbered`]. What
+    /// is malformed is left for it to refuse.
+    pub fn fields_there(&self, node: NodeId, types: &[u32], row: &[u8]) -> Vec<u8> {
+        let mut changed = row.to_vec();
+        if let Some(difference) = self.oids.nodes.get(&node)
+            && self.to(difference).fields(types, &mut changed).is_err()
+        {
+            changed.copy_from_slice(row);
+        }
+        changed
+    }
+
+    /// Of node 1's numbers another node's.
+    fn to<'a>(
+        &'a self,
+        there: &'a Difference,
+    ) -> Renumbering<'a, impl Fn(u32) -> (u32, u32), impl Fn(u32) -> u32> {
+        let types = |oid: u32| (oid, *there.types_from_home.get(&oid).unwrap_or(&oid));
+        let tables = |oid: u32| *there.tables_from_home.get(&oid).unwrap_or(&oid);
+        Renumbering { code: &self.catalog.code, types, tables }
     }
 }
 

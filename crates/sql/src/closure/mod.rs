@@ -22,7 +22,8 @@ mod tests;
 
 pub use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, BuiltInCode, Code, Declaration, FunctionCode, KeyColumn,
-    OperatorCode, TypeCode, Use, WrittenWith, classify, dotted_names, events, names_accounting,
+    Layout, OperatorCode, TypeCode, TypeKind, Use, WrittenWith, classify, dotted_names, events,
+    names_accounting,
 };
 pub use added::{adds_code, is_elsewhere, mistakable, namesakes, renamed, turned};
 pub use declarations::{Ended, ended};

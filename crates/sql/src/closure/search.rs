@@ -19,8 +19,8 @@ use crate::built_in_types::is_built_in;
 use crate::catalog::{Catalog, NameScope, Placement, Relation, RelationKind};
 use crate::code::{
     Attached, AttachedKind, Body, BuiltIn, Code, Declaration, FIRST_USER_OID, FunctionCode, Name,
-    TypeCode, Use, Words, WrittenWith, certain_tokens, events, is_cut_from, names_accounting,
-    reads_uncounted, types_of_name, words_of,
+    TypeCode, TypeKind, Use, Words, WrittenWith, certain_tokens, events, is_cut_from,
+    names_accounting, reads_uncounted, types_of_name, words_of,
 };
 
 /// Whose code is searched.
@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
     fn read_constant(&mut self, oid: u32, path: Path) {
         let code = self.code;
         match code.types.get(&oid) {
-            Some(of) if of.is_domain => {
+            Some(of) if of.kind == TypeKind::Domain => {
                 of.parts.iter().for_each(|below| self.push(Item::Read(*below), path));
             }
             _ => self.push(Item::Made(oid), path),

@@ -9,6 +9,7 @@ mod assigned;
 mod body;
 mod builtins;
 mod facts;
+mod layout;
 mod tables;
 mod volatility;
 mod words;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 pub use body::Body;
 pub use builtins::{BuiltIn, classify};
+pub use layout::Layout;
 pub use volatility::Volatility;
 pub(crate) use words::{
     Called, Name, Words, certain_tokens, is_cut_from, may_name, reads_uncounted, types_of_name,
@@ -118,6 +120,22 @@ pub struct OperatorCode {
     pub over_built_in: bool,
 }
 
+/// What kind of type a type of the user's is.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum TypeKind {
+    /// A base type, or an enum: its values have no parts.
+    #[default]
+    Base,
+    /// A row type, a table's or one of its own.
+    Row,
+    /// A domain: its values are read as those of the type that it is made of, and checked later.
+    Domain,
+    /// A range of its one part.
+    Range,
+    /// Ranges of its one part.
+    Multirange,
+}
+
 /// A type of the user's that has code, or parts that may have.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypeCode {
@@ -133,8 +151,8 @@ pub struct TypeCode {
     pub defaults: Vec<Use>,
     /// Types that it is made of.
     pub parts: Vec<u32>,
-    /// It is a domain: its values are read as those of the type that it is made of, and checked later.
-    pub is_domain: bool,
+    /// What kind of type it is.
+    pub kind: TypeKind,
     /// What a domain's values are where none is given, as SQL.
     pub default: Option<String>,
     /// The relation whose rows have this type.

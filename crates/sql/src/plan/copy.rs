@@ -50,6 +50,17 @@ pub struct CopyTo {
     pub binary: bool,
     /// A header line must appear once.
     pub header: bool,
+    /// What is copied, in binary format.
+    pub columns: CopiedColumns,
+}
+
+/// The columns of a COPY … TO STDOUT in binary format.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum CopiedColumns {
+    /// Of these types, as node 1 numbers them. None in other formats.
+    OfTypes(Vec<u32>),
+    /// Those of this query.
+    OfQuery(String),
 }
 
 /// The three ways of COPY … TO STDOUT.

@@ -16,12 +16,14 @@ use super::determinism::expression_obstacle;
 use super::gaps::parse_select;
 use super::gather::{is_read_alike, travelling};
 use super::sql_text::deparse;
-use super::syntax::{is_on, option, option_text, string};
+use super::syntax::{contains, is_on, option, option_text, string};
 use super::unseen::{refuse_opaque_default, refuse_unsafe_code};
 use super::{cluster_sizes, computed_keys, mentions, query, replicas};
 use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::events;
-use crate::plan::{Access, CopyFrom, CopyTo, CopyToPlan, DataPlan, NodeChoice, Plan, Planned};
+use crate::plan::{
+    Access, CopiedColumns, CopyFrom, CopyTo, CopyToPlan, DataPlan, NodeChoice, Plan, Planned,
+};
 use crate::refusal::Refusal;
 use crate::statement::Statement;
 use crate::statement::tokens::{list, scan};
@@ -94,7 +96,39 @@ fn plan_to(
     let format = option(&copy.options, "format").and_then(option_text);
     let binary = format.is_some_and(|format| format.eq_ignore_ascii_case("binary"));
     let header = option(&copy.options, "header").is_some_and(is_on);
-    Ok(Planned::new(DataPlan::CopyTo(CopyTo { plan, binary, header }), why))
+    let columns = match binary {
+        true => columns_to(copy, context)?,
+        false => CopiedColumns::OfTypes(Vec::new()),
+    };
+    Ok(Planned::new(DataPlan::CopyTo(CopyTo { plan, binary, header, columns }), why))
+}
+
+/// What COPY … TO STDOUT copies. (What changes data returns its rows as one node has them.)
+fn columns_to(copy: &CopyStmt, context: &Context<'_>) -> Result<CopiedColumns, Refusal> {
+    let query = copy.query.as_ref().and_then(|it| it.node.as_ref());
+    if let Some(select @ NodeEnum::SelectStmt(_)) = query {
+        let is_returned = |tree: &NodeEnum| match tree {
+            NodeEnum::RangeVar(range) => {
+                context.relation(range).is_some_and(|relation| relation.returned_by.is_some())
+            }
+            _ => false,
+        };
+        return Ok(match contains(select, &is_returned) {
+            true => CopiedColumns::OfTypes(Vec::new()),
+            false => CopiedColumns::OfQuery(deparse(select)?),
+        });
+    }
+    let relation = copy.relation.as_ref().and_then(|range| context.relation(range));
+    let columns = relation.into_iter().flat_map(|relation| &relation.columns);
+    let of_types = match copy.attlist.is_empty() {
+        true => columns.filter(|column| !column.generated).map(|column| column.type_oid).collect(),
+        false => {
+            let named = copy.attlist.iter().filter_map(string);
+            let of_name = |name| columns.clone().find(|column| column.name == name);
+            named.map(|name| of_name(name).map_or(0, |column| column.type_oid)).collect()
+        }
+    };
+    Ok(CopiedColumns::OfTypes(of_types))
 }
 
 /// COPY (query) TO STDOUT.

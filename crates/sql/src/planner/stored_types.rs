@@ -11,7 +11,7 @@
 use super::context::Context;
 use crate::built_in_types::FIRST_OF_USERS;
 use crate::catalog::Column;
-use crate::code::Code;
+use crate::code::{Code, TypeKind};
 
 /// Built-in types with a length that an explicit cast cuts values to, with their names without one: characters and bits,
 /// and arrays of such.
@@ -73,7 +73,7 @@ fn without_length(oid: u32) -> Option<&'static str> {
 
 /// What a domain is made of, in the end.
 fn base_of(oid: u32, code: &Code) -> u32 {
-    let domain = code.types.get(&oid).filter(|of| of.is_domain);
+    let domain = code.types.get(&oid).filter(|of| of.kind == TypeKind::Domain);
     match domain.and_then(|of| of.parts.first()) {
         Some(part) => base_of(*part, code),
         None => oid,
@@ -99,8 +99,8 @@ mod tests {
     fn cast(types: &[(u32, &[u32], bool)], oid: u32) -> Cast {
         let mut code = Code::default();
         for (oid, parts, is_domain) in types {
-            let of =
-                TypeCode { parts: parts.to_vec(), is_domain: *is_domain, ..TypeCode::default() };
+            let kind = if *is_domain { TypeKind::Domain } else { TypeKind::Base };
+            let of = TypeCode { parts: parts.to_vec(), kind, ..TypeCode::default() };
             code.add_type(*oid, *oid + 100, of);
         }
         cast_to(oid, &code)

@@ -4,16 +4,18 @@
 //! does.
 //! Never: runs anything.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{BufMut, BytesMut};
+use tutti_link::Link;
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::{Access, DataPlan, Plan, Planned};
 use tutti_sql::planner::refuse_types;
 use tutti_sql::statement::Statement;
 use tutti_wire::backend::put_bare;
 use tutti_wire::frame::{Frame, HEADER_LEN};
-use tutti_wire::frontend::{self, Arguments, Bind, Message, Target, put_close};
+use tutti_wire::frontend::{self, Arguments, Bind, Message, Target, put_close, put_describe};
 
 use super::describe::parameters_known_here;
 use super::due::{Expect, Undo};
@@ -65,6 +67,7 @@ impl Session {
                 let there = self.ensure_parsed(node, &name).await?;
                 let names = Names { portal: &portal, statement: &name, there: &there };
                 self.forward_bind(node, access, frame, names, Expect::Bind).await?;
+                self.note_numbered(node, &name, &portal, &call)?;
                 // The portal must not end with one of our Syncs.
                 self.tx.flight.insert(node, true);
                 let copies = parsed.is_copy();
@@ -160,13 +163,46 @@ impl Session {
         names: Names<'_>,
         expect: Expect,
     ) -> Result<(), Failure> {
+        let types = self.statement(names.statement)?.types.clone();
         // A SELECT's snapshot is taken when it is bound.
         self.tx.wait_for_visible(node).await?;
         self.switch_to(node, access).await?;
         let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
-        names.put_bind(link.connection().outgoing(), frame);
+        names.put_bind(link, frame, &types)?;
         self.pipeline.expects.push_back(expect);
+        Ok(())
+    }
+
+    /// Before a portal on a node is executed: which of its columns say numbers in binary format. If that is not known, the
+    /// node is asked in the same flight.
+    fn note_numbered(
+        &mut self,
+        node: NodeId,
+        name: &str,
+        portal: &str,
+        call: &Call,
+    ) -> Result<(), Failure> {
+        self.pipeline.numbered.remove(portal);
+        let Call::Extended { arguments, .. } = call else { return Ok(()) };
+        let link = self.tx.links.at(&node);
+        if !link.must_describe(arguments) {
+            return Ok(());
+        }
+        let statement = self.statement(name)?;
+        if statement.described {
+            let columns = statement.columns.iter().flatten().enumerate();
+            let columns = columns.map(|(index, it)| (it.type_oid, arguments.result_format(index)));
+            let numbered = self.tx.links.get(&node).and_then(|link| link.numbered(columns));
+            if numbered.is_some() {
+                self.pipeline.numbered.insert(portal.to_owned(), numbered);
+            }
+            return Ok(());
+        }
+        let link = self.tx.links.at(&node);
+        put_describe(link.connection().outgoing(), Target::Portal, portal);
+        self.pipeline.expects.push_back(Expect::SilentDescribePortal(portal.to_owned()));
+        self.pipeline.numbered.insert(portal.to_owned(), None);
         Ok(())
     }
 
@@ -229,8 +265,22 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Appends the client's message with the node's name for the statement in it.
-    fn put_bind(self, out: &mut BytesMut, frame: &Frame) {
+    /// Appends the client's message with the node's name for the statement in it, and what values say of types as the
+    /// node numbers them.
+    fn put_bind(self, link: &mut Link, frame: &Frame, types: &[u32]) -> Result<(), Failure> {
+        if link.may_number_otherwise(types)
+            && let Message::Bind(bind) = frontend::decode(frame)?
+            && let Cow::Owned(arguments) = link.arguments_here(types, &bind.arguments)
+        {
+            let out = link.connection().outgoing();
+            frontend::put_bind(out, self.portal, self.there, &arguments);
+        } else {
+            self.put_as_it_is(link.connection().outgoing(), frame);
+        }
+        Ok(())
+    }
+
+    fn put_as_it_is(self, out: &mut BytesMut, frame: &Frame) {
         if self.statement == self.there {
             out.extend_from_slice(frame.as_bytes());
             return;

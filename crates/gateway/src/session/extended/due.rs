@@ -3,7 +3,8 @@
 //! Owns: the kinds of answers, how what was noted for them is undone, and what is kept of the messages.
 //! Never: reads or writes one (see `pipeline`).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BytesMut;
@@ -31,8 +32,10 @@ pub(super) enum Expect {
     DescribeStatement { name: String, id: StatementId },
     /// RowDescription or NoData.
     DescribePortal,
-    /// Rows and what ends them.
-    Execute,
+    /// The same of this portal, for the gateway itself.
+    SilentDescribePortal(String),
+    /// Rows and what ends them; the portal, if its rows say numbers ([`Pipeline::numbered`]).
+    Execute(Option<String>),
     /// The same of a statement of the gateway's own.
     SilentExecute,
     /// An answer of the gateway's own that is sent when its turn comes; else it is undone.
@@ -103,6 +106,8 @@ pub(in crate::session) struct Pipeline {
     pub(super) kept: Option<Kept>,
     /// An error was found: messages are skipped until Sync.
     pub(super) skipping: bool,
+    /// Portals on nodes whose rows are in binary format: their columns, as from [`tutti_link::Link::numbered`].
+    pub(super) numbered: HashMap<String, Option<Arc<[u32]>>>,
 }
 
 impl Pipeline {
@@ -113,6 +118,6 @@ impl Pipeline {
 
     /// Whether a statement's rows are due.
     pub(super) fn executes(&self) -> bool {
-        self.expects.iter().any(|due| matches!(due, Expect::Execute))
+        self.expects.iter().any(|due| matches!(due, Expect::Execute(_)))
     }
 }

@@ -116,7 +116,8 @@ impl Session {
         if self.pipeline.executes() {
             self.tx.activity.plan.note_sends_ahead();
         }
-        self.pipeline.expects.push_back(Expect::Execute);
+        let numbered = self.pipeline.numbered.contains_key(name).then(|| name.to_owned());
+        self.pipeline.expects.push_back(Expect::Execute(numbered));
         self.tx.flight.insert(node, true);
         let link = self.tx.links.at(&node);
         let out = link.connection().outgoing();

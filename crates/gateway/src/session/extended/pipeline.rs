@@ -292,7 +292,8 @@ impl Session {
                 | Expect::SilentBind
                 | Expect::DescribeStatement { .. }
                 | Expect::DescribePortal
-                | Expect::Execute
+                | Expect::SilentDescribePortal(_)
+                | Expect::Execute(_)
                 | Expect::SilentExecute => (),
             }
         }
@@ -400,10 +401,25 @@ impl Session {
                     link.put_description(out, &frame)?;
                     return Ok(true);
                 }
-                (b'D' | b'H' | b'd' | b'c', Expect::Execute) => {
+                (b'T' | b'n', Expect::SilentDescribePortal(portal)) => {
+                    let columns = (frame.tag() == b'T')
+                        .then(|| backend::decode_row_description(&frame))
+                        .transpose()?;
+                    let mut columns = columns.unwrap_or_default();
+                    self.tx.oids().to_home(node, &mut columns);
+                    let columns = columns.iter().map(|it| (it.type_oid, it.format));
+                    let numbered = self.tx.links.at(&node).numbered(columns);
+                    self.pipeline.numbered.insert(portal.clone(), numbered);
+                    return Ok(true);
+                }
+                (b'D', Expect::Execute(Some(portal))) => {
+                    let numbered = self.pipeline.numbered.get(portal).and_then(Option::as_deref);
+                    link.put_row_of(out, &frame, numbered)?;
+                }
+                (b'D' | b'H' | b'd' | b'c', Expect::Execute(_)) => {
                     out.extend_from_slice(frame.as_bytes());
                 }
-                (b'G', Expect::Execute) => {
+                (b'G', Expect::Execute(_)) => {
                     out.extend_from_slice(frame.as_bytes());
                     let link = self.tx.links.at(&node);
                     crate::executor::pump_copy_data(&mut self.client, link, false).await?;
@@ -411,7 +427,7 @@ impl Session {
                     put_flush(link.connection().outgoing());
                     link.connection().flush().await?;
                 }
-                (b'C' | b'I' | b's', Expect::Execute) => {
+                (b'C' | b'I' | b's', Expect::Execute(_)) => {
                     out.extend_from_slice(frame.as_bytes());
                     return Ok(true);
                 }
