@@ -4,7 +4,7 @@
 //! Never: reads it, or publishes it (`publisher` does).
 //! Start reading at [`OwnChanges`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tutti_sql::catalog::{BucketMap, Catalog, MapId, NodeId, Placement, Relation, RelationKind};
@@ -142,6 +142,11 @@ impl OwnChanges {
         }
         catalog.view_rules.extend(self.view_rules.clone());
         catalog.maps.extend(self.maps.clone());
+        let relations = catalog.relations.values().flat_map(HashMap::values);
+        let used: HashSet<_> =
+            relations.filter_map(|relation| relation.placement.key_map()).collect();
+        // Ranges that no table has any more need not be known, as where all is read.
+        catalog.maps.retain(|id, map| map.bucketing.splits().is_none() || used.contains(id));
         let mut relations = catalog.relations.values().flat_map(HashMap::values);
         catalog.has_async =
             relations.clone().any(|relation| matches!(relation.placement, Placement::Async { .. }));
