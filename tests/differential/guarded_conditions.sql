@@ -39,6 +39,13 @@ SELECT count(*) FROM gfacts f JOIN gkinds k ON k.factor >= f.at WHERE f.kind NOT
 SELECT count(*) FROM gfacts f JOIN gkinds k ON k.factor >= f.at WHERE (SELECT count(*) FROM gchosen) < 0 AND f.value::numeric > 50;
 -- Of the side of an outer join that has no row.
 SELECT count(*), count(f.id) FROM gkinds k LEFT JOIN gfacts f ON f.at = k.factor AND f.value::numeric > 50 WHERE f.kind = 'number';
+-- Of a table that is named twice, some other mention asks for the rows that are kept away.
+SELECT value FROM gfacts WHERE value::numeric > 90 AND kind = 'number' UNION SELECT value FROM gfacts WHERE kind = 'word' AND id < 9 ORDER BY 1;
+SELECT count(*) FROM (SELECT * FROM gfacts WHERE value::numeric > 20 AND kind = 'number') a FULL JOIN (SELECT * FROM gfacts WHERE kind = 'date' AND id < 90) b ON a.at = b.at + 1;
+SELECT a.id, (SELECT max(b.value::int) FROM gfacts b WHERE b.at = a.at AND b.kind = 'number') FROM gfacts a WHERE a.id < 60 AND 10 / a.at > 0 AND a.at <> 0 ORDER BY a.id;
+SELECT count(*) FROM gfacts a JOIN gfacts b ON a.at = b.at WHERE NOT (a.value::int < 10 OR a.kind <> 'number') AND b.kind = 'number';
+SELECT count(*) FROM gfacts a WHERE a.at IN (SELECT b.at FROM gfacts b WHERE b.value::date > '2026-01-05' AND b.kind = 'date') AND a.value::int BETWEEN 5 AND 50 AND a.value ~ '^[0-9]+$';
+WITH x AS (SELECT * FROM gfacts WHERE value::int > 10 AND kind = 'number'), y AS (SELECT * FROM gfacts WHERE kind = 'word' AND id < 50) SELECT count(*) FROM x JOIN y ON x.at = y.at + 1;
 -- What cannot fail is checked by the nodes, and says the same.
 SELECT count(*) FROM (SELECT * FROM gfacts WHERE lower(kind) = 'number' AND length(value) < 3 AND doc ->> 'w' = 'x3') f JOIN gkinds k ON k.factor >= f.at WHERE f.id > 10;
 SELECT count(*) FROM (SELECT * FROM gfacts WHERE doc @> '{"w": "x1"}' AND 't1' = ANY (tags) AND tags && ARRAY['u1', 'u3']) f JOIN gkinds k ON k.factor >= f.at WHERE f.id > 10;

@@ -22,7 +22,8 @@ use crate::walk;
 pub(super) struct Said<'s> {
     /// The current time becomes the final statement's, to the microsecond.
     pub(super) literal_time: bool,
-    /// The table is called so, and its columns as they are in the catalog: not as this mention of it calls them.
+    /// The table is called so, and its columns as they are in the catalog: not as this mention of it calls them. OR joins
+    /// what several mentions of it demand.
     pub(super) alias: Option<&'s str>,
 }
 
@@ -67,9 +68,12 @@ pub(super) fn of_own_rows(
     };
     let is_guarded = !all && guards::of(item, id, analysis, &is_checked);
     let reader = Reader { item, analysis, said, context };
-    let mut conditions = Vec::new();
+    let (mut conditions, mut that_may_fail) = (Vec::new(), Vec::new());
     for (conjunct, is_of_rows) in &there {
-        if *is_of_rows && (!is_guarded || cannot_fail.holds(conjunct)) {
+        let may_fail = said.alias.is_some() && !all && !cannot_fail.holds(conjunct);
+        if *is_of_rows && may_fail {
+            that_may_fail.push(conjunct);
+        } else if *is_of_rows && (all || !is_guarded || cannot_fail.holds(conjunct)) {
             conditions.push(reader.text(conjunct)?);
         } else if all {
             return Err(Refusal::unsupported(
@@ -80,6 +84,14 @@ pub(super) fn of_own_rows(
         } else if let Some(part) = reader.part(conjunct)? {
             conditions.push(part);
         }
+    }
+    // Within OR nothing is put in order: what is written first is checked first. So the only one that may fail comes last,
+    // behind its guards, and of several none, for the one may be another's.
+    if let [only] = that_may_fail[..]
+        && !is_guarded
+        && !matches!(only.node, Some(NodeEnum::BoolExpr(_)))
+    {
+        conditions.push(reader.text(only)?);
     }
     Ok(conditions)
 }
