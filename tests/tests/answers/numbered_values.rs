@@ -216,6 +216,24 @@ fn numbers_within_values_are_those_of_node_1() -> Result<()> {
         ensure!(sorted(Prepared::run(&mut client, sql, &[vec![]])?) == expected, "prepared: {sql}");
     }
 
+    // A table's rows, of types that are known, made and changed since.
+    client.query("CREATE TABLE w (id int, m mood) DISTRIBUTE BY HASH (id)")?;
+    client.query(&format!("INSERT INTO w SELECT i, 'ok' FROM generate_series(1, {ROWS}) i"))?;
+    for (change, row) in [
+        ("SELECT 1", "ROW(i, 'ok')::w"),
+        ("ALTER TABLE w ADD COLUMN ms mood[]", "ROW(i, 'ok', NULL)::w"),
+        ("UPDATE w SET ms = '{sad}'", "ROW(i, 'ok', '{sad}')::w"),
+        ("ALTER TABLE w DROP COLUMN m", "ROW(i, '{sad}')::w"),
+    ] {
+        client.query(change)?;
+        let rows = format!("SELECT i, {row} FROM generate_series(1, {ROWS}) i");
+        let expected = sorted(asked(&mut home, &rows)?);
+        ensure!(sorted(asked(&mut client, "SELECT id, w FROM w")?) == expected, "{change}");
+        let arrays = sorted(asked(&mut client, "SELECT id, array_agg(w) FROM w GROUP BY id")?);
+        let rows = format!("SELECT i, ARRAY[{row}] FROM generate_series(1, {ROWS}) i");
+        ensure!(arrays == sorted(asked(&mut home, &rows)?), "{change}: arrays");
+    }
+
     // Parameters, of types that a node has found out, and of types that the client has named.
     let insert = "INSERT INTO p VALUES ($1, $2, $3, $4, $5, $6, $7)";
     let described = Prepared::new(&mut client, "insert", insert)?;

@@ -412,6 +412,7 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
                 of.into_iter().filter(|oid| 16384 <= *oid).map(Use::Function).collect(),
             )
         };
+        let row_of = Some(types.number(row, 7)?).filter(|relation| *relation != 0);
         let of = TypeCode {
             schema: types.text(row, 1)?.to_owned(),
             name: types.text(row, 2)?.to_owned(),
@@ -420,6 +421,7 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
             defaults: Vec::new(),
             parts: numbers(types, row, 4)?,
             kind: match types.text(row, 8)? {
+                _ if row_of.is_some() => TypeKind::Row,
                 "c" => TypeKind::Row,
                 "d" => TypeKind::Domain,
                 "r" => TypeKind::Range,
@@ -427,7 +429,7 @@ pub(super) fn read_types(types: &Answer<'_>, code: &mut Code) -> Result<(), Gate
                 _ => TypeKind::Base,
             },
             default: types.optional(row, 9).map(str::to_owned),
-            row_of: Some(types.number(row, 7)?).filter(|relation| *relation != 0),
+            row_of,
         };
         code.add_type(types.number(row, 0)?, types.number(row, 3)?, of);
     }

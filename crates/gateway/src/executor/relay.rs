@@ -86,6 +86,7 @@ pub(crate) async fn relay_all(
     link: &mut Link,
     parsed: &mut bool,
 ) -> Result<(), Failure> {
+    link.begin_answer();
     let mut forwarder = Forwarder::new(link.node() == NodeId::HOME);
     let mut refused = Refused::default();
     loop {
@@ -236,6 +237,7 @@ async fn relay_one(
     link: &mut Link,
     filter: Filter,
 ) -> Result<Relayed, Failure> {
+    link.begin_answer();
     let mut answer = Relayed::default();
     let mut refused = Refused::default();
     let mut forwarder = Forwarder::new(false);

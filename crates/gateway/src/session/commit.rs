@@ -493,6 +493,7 @@ impl Session {
         }
         if mode != Mode::None {
             self.tx.portals.clear();
+            self.pipeline.forget_portals();
         }
         self.pass_reports_on();
         self.tx.conclude_cursors(committed);

@@ -281,6 +281,11 @@ impl Link {
         }
     }
 
+    /// An answer is about to be read: what its rows are is not known yet.
+    pub fn begin_answer(&mut self) {
+        self.numbered = None;
+    }
+
     /// Whether rows say numbers that node 1 may have given otherwise: [`Self::put_row`] is for these.
     pub fn has_numbered_rows(&self) -> bool {
         self.numbered.is_some()
@@ -592,7 +597,6 @@ impl Link {
     pub fn answered(&mut self) {
         self.awaited = false;
         self.is_in_flight = false;
-        self.numbered = None;
         self.note_heard();
         self.connection.note_own_commit(false);
     }

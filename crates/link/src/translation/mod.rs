@@ -243,7 +243,7 @@ impl Numbering {
                 continue;
             }
             let mut value = value.to_vec();
-            if there.value(*oid, &mut value, 0).is_ok() {
+            if there.value(*oid, &mut value).is_ok() {
                 changed.to_mut().values[index] = Some(value.into());
             }
         }
@@ -300,9 +300,9 @@ mod tests {
         let foreign = ColumnDescription { type_oid: 30000, ..columns[0].clone() };
         put_row_description(&mut there, &[ColumnDescription::text("n"), foreign]);
         put_row_description(&mut told, &[ColumnDescription::text("n"), columns[0].clone()]);
-        maps.description_to_home(NodeId(2), &mut there).expect("it is well formed");
+        maps.description_to_home(NodeId(2), &mut there, |_, _| ()).expect("it is well formed");
         assert_eq!(there, told);
         let end = there.len() - 1;
-        assert!(maps.description_to_home(NodeId(2), &mut there[..end]).is_err());
+        assert!(maps.description_to_home(NodeId(2), &mut there[..end], |_, _| ()).is_err());
     }
 }

@@ -116,6 +116,11 @@ impl Pipeline {
         self.has_begun
     }
 
+    /// The portals that there were are gone, and nothing of theirs is due.
+    pub(in crate::session) fn forget_portals(&mut self) {
+        self.numbered.clear();
+    }
+
     /// Whether a statement's rows are due.
     pub(super) fn executes(&self) -> bool {
         self.expects.iter().any(|due| matches!(due, Expect::Execute(_)))

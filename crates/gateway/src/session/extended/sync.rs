@@ -83,6 +83,7 @@ impl Session {
         self.pipeline.in_progress = None;
         if self.tx.transaction.mode == Mode::None {
             self.tx.portals.clear();
+            self.pipeline.forget_portals();
             self.tx.conclude_cursors(!failed);
         }
         self.client.put_ready(self.tx.transaction.status());
