@@ -291,6 +291,10 @@ impl Executor<'_> {
                 if !matches!(gather.run_on, RunOn::One(_))
                     && ["UPDATE", "DELETE"].contains(&word.as_str())
                 {
+                    if self.tx.transaction.is_read_only() && !call.is_extended() {
+                        // What is wrong with the statement comes first, such as a view that cannot be written.
+                        self.describe_text(text, &[]).await?;
+                    }
                     self.refuse_if_read_only(&word)?;
                 }
                 self.gather(gather, call).await
