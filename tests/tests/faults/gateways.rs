@@ -4,8 +4,10 @@
 //! Owns: what clients of each get meanwhile, what gateways must prove to each other, and how long it takes.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::thread::sleep;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +15,8 @@ use bytes::BytesMut;
 use socket2::{Domain, Socket, Type};
 use tutti_cluster::gateways::Said;
 use tutti_embed::Cluster;
+use tutti_link::net::between::{self, FINGERPRINT_LEN};
+use tutti_link::net::stream::Stream;
 use tutti_link::seals::Seals;
 use tutti_sql::catalog::NodeId;
 use tutti_tests::client::{Client, Endpoint};
@@ -280,7 +284,7 @@ fn only_a_gateway_of_the_cluster_says_where_a_client_comes_from() -> Result<()> 
     let mut twice = BytesMut::new();
     put_forward_request(&mut twice, &[0; NONCE_LEN]);
     put_forward_request(&mut twice, &[0; NONCE_LEN]);
-    for (packet, answered) in [(&packet, 0), (&twice, 2 * NONCE_LEN)] {
+    for (packet, answered) in [(&packet, 0), (&twice, 3 * NONCE_LEN)] {
         for gateway in &gateways {
             let mut stream = TcpStream::connect(("127.0.0.1", gateway.endpoint().port))?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -308,30 +312,122 @@ fn introduced(port: u16, seals: &Seals, identity: u64, address: &str) -> Result<
     let (nonce, mut out) = ([7; NONCE_LEN], BytesMut::new());
     put_forward_request(&mut out, &nonce);
     stream.write_all(&out.split())?;
-    let mut answer = [0; 2 * NONCE_LEN];
-    stream.read_exact(&mut answer)?;
-    let (own, proof) = answer.split_at(NONCE_LEN);
-    let (numbers, identity) = ([&nonce[..], own], identity.to_be_bytes());
-    let is_meant = seals.is_proven(&Said::Leads.parts(numbers, &identity, b""), proof);
+    let (mut own, mut fingerprint) = ([0; NONCE_LEN], [0; FINGERPRINT_LEN]);
+    let mut proof = [0; NONCE_LEN];
+    for part in [&mut own, &mut fingerprint, &mut proof] {
+        stream.read_exact(part)?;
+    }
+    let (numbers, identity) = ([&nonce[..], &own[..]], identity.to_be_bytes());
+    let is_meant = seals.is_proven(&Said::Leads.parts(numbers, &identity, &fingerprint), &proof);
     // Whoever answers: it sends on what it has, as an attacker would.
     let parts = Said::Forwards.parts(numbers, &identity, address.as_bytes());
     put_forwarded(&mut out, &seals.proof(&parts).context("it has a secret")?, address);
-    stream.write_all(&out.split())?;
-    let mut first = [0; 1];
-    match stream.read(&mut first) {
-        Ok(0) => bail!("refused"),
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => bail!("refused"),
-        Ok(_) if first == *b"E" => bail!("refused, and told so"),
-        said => ensure!(said.is_ok() && first == *b"W", "{said:?} {first:?}"),
+    stream.set_nonblocking(true)?;
+    let conversation = async {
+        let stream = Stream::Plain(Arc::new(tokio::net::TcpStream::from_std(stream)?));
+        let mut stream = between::connect(stream, fingerprint).await?;
+        stream.write_all(&mut out).await?;
+        match next_byte(&mut stream).await {
+            Ok(None) => bail!("refused"),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => bail!("refused"),
+            Ok(Some(b'E')) => bail!("refused, and told so"),
+            said => ensure!(matches!(said, Ok(Some(b'W'))), "{said:?}"),
+        }
+        if !is_meant {
+            // Taken by one that it did not mean.
+            return Ok(b'W');
+        }
+        put_startup(&mut out, &[("user", "postgres"), ("database", "postgres")]);
+        stream.write_all(&mut out).await?;
+        next_byte(&mut stream).await?.context("it has ended")
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, conversation).await? })
+}
+
+/// The next byte; what has come with it is not looked at.
+async fn next_byte(stream: &mut Stream) -> std::io::Result<Option<u8>> {
+    let first = stream.first_byte().await?;
+    stream.try_read(&mut BytesMut::new(), 4096)?;
+    Ok(first)
+}
+
+/// What is read of a connection, and written to another, while both last.
+fn copied(mut from: TcpStream, mut to: TcpStream, change: fn(&mut [u8], usize)) -> Vec<u8> {
+    let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        let bytes = &mut buffer[..len];
+        change(bytes, all.len());
+        all.extend_from_slice(bytes);
+        if to.write_all(bytes).is_err() {
+            break;
+        }
     }
-    if !is_meant {
-        // Taken by one that it did not mean.
-        return Ok(first[0]);
+    _ = to.shutdown(std::net::Shutdown::Write);
+    all
+}
+
+/// Connections to `to`, and what passes over each, both ways, once it has ended.
+fn overheard(to: u16, change: fn(&mut [u8], usize)) -> Result<(u16, Receiver<Vec<u8>>)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let port = listener.local_addr()?.port();
+    let (tell, heard) = channel();
+    spawn(move || {
+        for client in listener.incoming() {
+            let server = TcpStream::connect(("127.0.0.1", to));
+            let (Ok(client), Ok(server)) = (client, server) else { return };
+            let (Ok(from), Ok(back)) = (client.try_clone(), server.try_clone()) else { return };
+            let tell = tell.clone();
+            spawn(move || {
+                let there = spawn(move || copied(from, server, |_, _| ()));
+                let mut all = copied(back, client, change);
+                all.extend(there.join().unwrap_or_default());
+                _ = tell.send(all);
+            });
+        }
+    });
+    Ok((port, heard))
+}
+
+/// Whoever listens between two gateways learns nothing of a client, and one that puts itself in between is not served.
+#[test]
+fn what_passes_between_gateways_is_encrypted() -> Result<()> {
+    let (servers, gateways) = fleet(2)?;
+    let mut node = Client::connect(&servers::endpoint(&servers, 0))?;
+    let right = node.value(LEADER)?;
+    let leads = right.rsplit_once(':').context("it has a port")?.1.parse()?;
+    let set = |to: &str| format!("UPDATE tutti.gateway_there SET address = '{to}' WHERE leads");
+    let (port, heard) = overheard(leads, |_, _| ())?;
+    node.query(&set(&format!("127.0.0.1:{port}")))?;
+    sleep(Duration::from_secs(1));
+    let marked = "SELECT repeat('a mark', 3) || 'a mark'";
+    let mut client = Client::connect(&gateways[1].endpoint())?;
+    ensure!(client.value(marked)? == "a marka marka marka mark");
+    drop(client);
+    let heard = heard.recv_timeout(PATIENCE)?;
+    ensure!(2_000 < heard.len(), "only {} bytes have passed", heard.len());
+    for word in ["a mark", "postgres", "server_version"] {
+        let is_there = heard.windows(word.len()).any(|it| it == word.as_bytes());
+        ensure!(!is_there, "{word} was heard");
     }
-    put_startup(&mut out, &[("user", "postgres"), ("database", "postgres")]);
-    stream.write_all(&out)?;
-    stream.read_exact(&mut first)?;
-    Ok(first[0])
+    // Of another certificate nothing is proven.
+    let (port, _) = overheard(leads, |bytes, at| {
+        if let Some(byte) = (NONCE_LEN + 1).checked_sub(at).and_then(|at| bytes.get_mut(at)) {
+            *byte ^= 1;
+        }
+    })?;
+    node.query(&set(&format!("127.0.0.1:{port}")))?;
+    sleep(Duration::from_secs(1));
+    let mut stream = TcpStream::connect(("127.0.0.1", gateways[1].endpoint().port))?;
+    stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+    let mut startup = BytesMut::new();
+    put_startup(&mut startup, &[("user", "postgres"), ("database", "postgres")]);
+    stream.write_all(&startup)?;
+    ensure!(stream.read(&mut [0; 1]).is_err(), "somebody answered");
+    drop(stream);
+    node.query(&set(&right))?;
+    until("it answers", || Ok(ask(&gateways[1].endpoint(), SUM).is_ok_and(|sum| sum == "1000")))?;
+    Ok(())
 }
 
 /// A transaction that is open when the one that leads is asked to end keeps nobody else waiting, and can be committed.

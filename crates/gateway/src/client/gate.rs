@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tutti_configuration::{Config, Keepalive, Limits, Rule};
+use tutti_link::net::between::Between;
 use tutti_link::net::pem::TlsError;
 use tutti_link::net::random;
 use tutti_link::net::server_tls::ServerTls;
@@ -28,6 +29,8 @@ pub(crate) struct Gate {
     pub(crate) rules: Vec<Rule>,
     /// TLS, if it is configured.
     pub(crate) tls: Option<ServerTls>,
+    /// For clients that other gateways bring.
+    pub(crate) between: Between,
     /// What mock verifiers are made from. Lasts as long as this gateway runs.
     pub(crate) mock_secret: [u8; 32],
     /// Permits to look up a role on node 1.
@@ -93,6 +96,7 @@ impl Gate {
             keepalive: config.keepalive.clone(),
             rules: config.rules.clone(),
             tls: config.tls.as_ref().map(ServerTls::new).transpose()?,
+            between: Between::new(),
             mock_secret: random(),
             lookups: Semaphore::new(LOOKUPS_MAX),
             inside: Mutex::default(),

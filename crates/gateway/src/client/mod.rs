@@ -209,19 +209,32 @@ impl Client {
         let Some(tls) = gate.tls.as_ref().filter(|_| self.incoming.is_empty()) else {
             return Err(ClientError::Lost(io::ErrorKind::InvalidData.into()));
         };
-        let (stream, end_point) = tls.accept(self.stream.socket().clone()).await?;
-        self.stream = Stream::Tls(Box::new(stream));
-        self.end_point = end_point;
+        let under = self.take_stream();
+        (self.stream, self.end_point) = tls.accept(under).await?;
         Ok(())
     }
 
+    /// Performs the TLS handshake with another gateway that brings a client: what comes then is within it.
+    pub(crate) async fn encrypt_between(&mut self) -> Result<(), ClientError> {
+        if !self.incoming.is_empty() {
+            return Err(ClientError::Lost(io::ErrorKind::InvalidData.into()));
+        }
+        let under = self.take_stream();
+        self.stream = self.gate.between.accept(under).await?;
+        Ok(())
+    }
+
+    /// What is left is the socket, to see whether the client is there.
+    fn take_stream(&mut self) -> Stream {
+        let socket = Stream::Plain(self.stream.socket().clone());
+        std::mem::replace(&mut self.stream, socket)
+    }
+
     /// Whether the client begins with TLS, without asking first. Waits for its first byte.
-    pub(crate) async fn begins_with_tls(&self) -> Result<bool, ClientError> {
+    pub(crate) async fn begins_with_tls(&mut self) -> Result<bool, ClientError> {
         /// The type of the record that a ClientHello is in.
         const HANDSHAKE: u8 = 0x16;
-        let mut first = [0];
-        let len = self.stream.socket().peek(&mut first).await?;
-        Ok(0 < len && first[0] == HANDSHAKE)
+        Ok(self.stream.first_byte().await? == Some(HANDSHAKE))
     }
 
     /// Whether more has been read than consumed.

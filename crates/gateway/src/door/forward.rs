@@ -1,7 +1,7 @@
 //! Passing clients on to the gateway that leads.
 //!
 //! Owns: the bytes of a client between its socket and the leading gateway, and what the two gateways prove to each
-//! other before the first of them ([`receive`] is the leading one's side).
+//! other before the first of them ([`receive`] is the leading one's side), which TLS between them rests on.
 //! Never: reads what a client says: cancel requests, TLS and logins are the leading gateway's.
 //! Start reading at [`Forwarder::pass_on`]. The reasons: docs/protocol/many-gateways.md.
 
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tutti_cluster::gateways::{Leader, Said};
+use tutti_link::net::between::{self, FINGERPRINT_LEN};
 use tutti_link::net::random;
-use tutti_link::net::stream::keep_alive;
+use tutti_link::net::stream::{Stream, keep_alive};
 use tutti_link::seals::{PROOF_LEN, Seals};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
@@ -39,6 +40,8 @@ const TOO_MANY: u8 = b'T';
 const REACH_PATIENCE: Duration = Duration::from_secs(3);
 /// How long the rest of a startup packet is waited for that is not looked at.
 const REST_PATIENCE: Duration = Duration::from_millis(300);
+/// So many bytes are carried at a time, about.
+const CARRIED_BYTES: usize = 64 * 1024;
 /// Until the leading gateway is tried again; each time twice as long, up to [`RETRY_MAX`].
 const RETRY: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(1);
@@ -87,9 +90,7 @@ impl Forwarder {
                 return;
             }
         };
-        if stream.write_all(&first).await.is_err() {
-            return;
-        }
+        let mut client = Stream::Plain(Arc::new(client));
         let replaced = async {
             let other = |now: &Option<Leader>| {
                 now.as_ref().is_some_and(|now| now.identity != leader.identity)
@@ -99,7 +100,7 @@ impl Forwarder {
             }
         };
         let ended = tokio::select! {
-            copied = copy_bidirectional(&mut client, &mut stream) => copied.map(|_| ()),
+            carried = carry(&mut client, &mut stream, &first) => carried,
             () = replaced => Err(ErrorKind::ConnectionAborted.into()),
         };
         if let Err(error) = prepared.and(ended) {
@@ -113,7 +114,7 @@ impl Forwarder {
         known: &mut watch::Receiver<Option<Leader>>,
         peer: SocketAddr,
         deadline: Instant,
-    ) -> Result<(Leader, TcpStream), Unreached> {
+    ) -> Result<(Leader, Stream), Unreached> {
         let mut pause = RETRY;
         loop {
             let now = timeout_at(deadline, known.wait_for(Option::is_some)).await;
@@ -141,9 +142,9 @@ impl Forwarder {
         }
     }
 
-    /// Both prove that they are of the same cluster, and that the one is whom node 1 has named. `None`: it has too many
-    /// clients from there.
-    async fn introduce(&self, leader: &Leader, peer: SocketAddr) -> io::Result<Option<TcpStream>> {
+    /// Both prove that they are of the same cluster, and that the one is whom node 1 has named; what comes next is
+    /// encrypted for it alone. `None`: it has too many clients from there.
+    async fn introduce(&self, leader: &Leader, peer: SocketAddr) -> io::Result<Option<Stream>> {
         let mut stream = TcpStream::connect(&leader.address).await?;
         stream.set_nodelay(true)?;
         keep_alive(&stream, self.gate.keepalive());
@@ -151,23 +152,78 @@ impl Forwarder {
         let mut out = BytesMut::new();
         put_forward_request(&mut out, &nonce);
         stream.write_all(&out.split()).await?;
-        let mut answer = [0; NONCE_LEN + PROOF_LEN];
-        stream.read_exact(&mut answer).await?;
-        let (its_nonce, proof) = answer.split_at(NONCE_LEN);
-        let numbers = [&nonce[..], its_nonce];
+        let (mut its_nonce, mut fingerprint) = ([0; NONCE_LEN], [0; FINGERPRINT_LEN]);
+        let mut proof = [0; PROOF_LEN];
+        for part in [&mut its_nonce[..], &mut fingerprint[..], &mut proof[..]] {
+            stream.read_exact(part).await?;
+        }
+        let numbers = [&nonce[..], &its_nonce[..]];
         let identity = leader.identity.to_be_bytes();
-        if !self.seals.is_proven(&Said::Leads.parts(numbers, &identity, b""), proof) {
+        if !self.seals.is_proven(&Said::Leads.parts(numbers, &identity, &fingerprint), &proof) {
             return Err(io::Error::other("what answers there is not the gateway that leads"));
         }
+        let mut stream = between::connect(Stream::Plain(Arc::new(stream)), fingerprint).await?;
         let address = peer.to_string();
         let parts = Said::Forwards.parts(numbers, &identity, address.as_bytes());
         let proof = self.seals.proof(&parts).ok_or(ErrorKind::Other)?;
         put_forwarded(&mut out, &proof, &address);
-        stream.write_all(&out).await?;
-        match stream.read_u8().await? {
-            WELCOME => Ok(Some(stream)),
-            TOO_MANY => Ok(None),
+        stream.write_all(&mut out).await?;
+        // It says nothing else before the client has.
+        let mut said = BytesMut::new();
+        while said.is_empty() {
+            stream.readable().await?;
+            if receive_from(&mut stream, &mut said)? {
+                break;
+            }
+        }
+        match said[..] {
+            [WELCOME] => Ok(Some(stream)),
+            [TOO_MANY] => Ok(None),
             _ => Err(ErrorKind::ConnectionRefused.into()),
+        }
+    }
+}
+
+/// Reads what has arrived; true at the end.
+fn receive_from(stream: &mut Stream, into: &mut BytesMut) -> io::Result<bool> {
+    match stream.try_read(into, CARRIED_BYTES) {
+        Ok(len) => Ok(len == 0),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Carries bytes both ways, of the client's first those that were read already, until the leader ends. What is read of one
+/// side waits for the other.
+async fn carry(client: &mut Stream, leader: &mut Stream, first: &[u8]) -> io::Result<()> {
+    let (mut up, mut down) = (BytesMut::from(first), BytesMut::new());
+    let (mut has_client_ended, mut is_leader_told) = (false, false);
+    loop {
+        leader.write_at_once(&mut up)?;
+        client.write_at_once(&mut down)?;
+        // A client that has ended may wait for what the leader has still to say.
+        let sent = match up.is_empty() && has_client_ended && !is_leader_told {
+            true => leader.try_end().map(|()| is_leader_told = true),
+            false => leader.try_flush(),
+        };
+        sent.or_else(|error| match error.kind() {
+            ErrorKind::WouldBlock => Ok(()),
+            _ => Err(error),
+        })?;
+        let (up_is_due, down_is_due) = (!up.is_empty() || leader.holds_output(), !down.is_empty());
+        tokio::select! {
+            readable = client.readable(), if !up_is_due && !has_client_ended => {
+                readable?;
+                has_client_ended = receive_from(client, &mut up)?;
+            }
+            readable = leader.readable(), if !down_is_due => {
+                readable?;
+                if receive_from(leader, &mut down)? {
+                    return client.write_all(&mut down).await;
+                }
+            }
+            writable = leader.writable(), if up_is_due => writable?,
+            writable = client.writable(), if down_is_due => writable?,
         }
     }
 }
@@ -235,9 +291,11 @@ pub(super) async fn receive(
     let own: [u8; NONCE_LEN] = random();
     let numbers = [&nonce[..], &own[..]];
     let identity = incarnation.to_be_bytes();
-    let proof = seals.proof(&Said::Leads.parts(numbers, &identity, b""));
+    let fingerprint = *client.gate().between.fingerprint();
+    let proof = seals.proof(&Said::Leads.parts(numbers, &identity, &fingerprint));
     let proof = proof.ok_or(ClientError::Lost(ErrorKind::NotConnected.into()))?;
-    client.answer_at_once(&[own, proof].concat()).await?;
+    client.answer_at_once(&[&own[..], &fingerprint[..], &proof[..]].concat()).await?;
+    client.encrypt_between().await?;
     let Some(Startup::Forwarded { proof, address }) = client.startup().await? else {
         return Err(WireError::Malformed.into());
     };

@@ -56,7 +56,8 @@ pub(super) async fn secure(
     let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
     request_encryption(&socket).await?;
     let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
-    Ok(Stream::Tls(Box::new(TlsStream::shake_hands(socket, session).await?)))
+    let stream = TlsStream::shake_hands(Stream::Plain(socket), session).await?;
+    Ok(Stream::Tls(Box::new(stream)))
 }
 
 /// Sends SSLRequest and reads exactly its answer: what comes after it belongs to TLS, no matter who

@@ -3,6 +3,7 @@
 //! Owns: encrypted and plain streams, certificates, and both halves of SCRAM-SHA-256.
 //! Never: decides who may connect, or stores a password or a key.
 
+pub mod between;
 pub mod certificate;
 pub mod pem;
 pub mod scram;

@@ -9,12 +9,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::{TLS12, TLS13};
 use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
-use tokio::net::TcpStream;
 use tutti_configuration::{ClientTls, TlsVersion};
 
 use super::certificate;
 use super::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
-use super::stream::TlsStream;
+use super::stream::{Stream, TlsStream};
 
 /// One reading of the files.
 #[derive(Debug)]
@@ -45,10 +44,10 @@ impl ServerTls {
     }
 
     /// Performs the handshake with a client. Returns the stream and the hash for channel binding.
-    pub async fn accept(&self, socket: Arc<TcpStream>) -> io::Result<(TlsStream, Option<Vec<u8>>)> {
+    pub async fn accept(&self, under: Stream) -> io::Result<(Stream, Option<Vec<u8>>)> {
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner).clone();
         let session = ServerConnection::new(served.config.clone()).map_err(io::Error::other)?;
-        let stream = TlsStream::shake_hands(socket, session).await?;
+        let stream = Stream::Tls(Box::new(TlsStream::shake_hands(under, session).await?));
         Ok((stream, served.end_point.clone()))
     }
 }

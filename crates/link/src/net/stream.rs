@@ -7,6 +7,7 @@
 
 use std::future::poll_fn;
 use std::io::{self, BufRead, Read, Write};
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -24,12 +25,15 @@ pub enum Stream {
     Plain(Arc<TcpStream>),
     /// Through TLS.
     Tls(Box<TlsStream>),
+    /// Through TLS that is not the peer's: another gateway has brought its bytes.
+    Carried(Box<TlsStream>),
 }
 
-/// A TLS session over a socket, its handshake done.
+/// A TLS session, its handshake done.
 #[derive(Debug)]
 pub struct TlsStream {
-    socket: Arc<TcpStream>,
+    /// A socket, or a session with whoever brings the peer's bytes.
+    under: Stream,
     session: Connection,
     /// The session may hold what came with the end of the handshake.
     has_more: bool,
@@ -40,14 +44,14 @@ impl Stream {
     pub fn socket(&self) -> &Arc<TcpStream> {
         match self {
             Self::Plain(socket) => socket,
-            Self::Tls(tls) => &tls.socket,
+            Self::Tls(tls) | Self::Carried(tls) => tls.under.socket(),
         }
     }
 
-    /// The TLS session, if there is one.
+    /// The peer's TLS session, if there is one.
     pub fn session(&self) -> Option<&Connection> {
         match self {
-            Self::Plain(_) => None,
+            Self::Plain(_) | Self::Carried(_) => None,
             Self::Tls(tls) => Some(&tls.session),
         }
     }
@@ -59,7 +63,7 @@ impl Stream {
                 into.reserve(chunk);
                 read_drained(socket, into)
             }
-            Self::Tls(tls) => tls.try_read(into, chunk),
+            Self::Tls(tls) | Self::Carried(tls) => tls.try_read(into, chunk),
         }
     }
 
@@ -68,7 +72,7 @@ impl Stream {
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(socket) => socket.try_write(bytes),
-            Self::Tls(tls) => {
+            Self::Tls(tls) | Self::Carried(tls) => {
                 tls.try_flush()?;
                 let taken = tls.session.writer().write(bytes)?;
                 match tls.try_flush() {
@@ -83,15 +87,26 @@ impl Stream {
     pub fn try_flush(&mut self) -> io::Result<()> {
         match self {
             Self::Plain(_) => Ok(()),
-            Self::Tls(tls) => tls.try_flush(),
+            Self::Tls(tls) | Self::Carried(tls) => tls.try_flush(),
         }
+    }
+
+    /// Ends what is written; the peer may go on. WouldBlock if some of it has not been sent: then it is to be ended again.
+    pub fn try_end(&mut self) -> io::Result<()> {
+        if let Self::Tls(tls) | Self::Carried(tls) = self {
+            tls.session.send_close_notify();
+        }
+        self.try_flush()?;
+        socket2::SockRef::from(&**self.socket()).shutdown(Shutdown::Write)
     }
 
     /// Whether something that was taken waits inside.
     pub fn holds_output(&self) -> bool {
         match self {
             Self::Plain(_) => false,
-            Self::Tls(tls) => tls.session.wants_write(),
+            Self::Tls(tls) | Self::Carried(tls) => {
+                tls.session.wants_write() || tls.under.holds_output()
+            }
         }
     }
 
@@ -103,14 +118,44 @@ impl Stream {
     /// The same. One task at a time waits, for which this needs no list of those that wait.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::Tls(tls) if tls.has_more => Poll::Ready(Ok(())),
-            _ => self.socket().poll_read_ready(context),
+            Self::Plain(socket) => socket.poll_read_ready(context),
+            Self::Tls(tls) | Self::Carried(tls) if tls.has_more => Poll::Ready(Ok(())),
+            Self::Tls(tls) | Self::Carried(tls) => tls.under.poll_readable(context),
         }
     }
 
     /// Waits until it is worth writing. Cancel-safe.
     pub async fn writable(&self) -> io::Result<()> {
         poll_fn(|context| self.socket().poll_write_ready(context)).await
+    }
+
+    /// The next byte that will be read, which stays; `None` at the end. Cancel-safe.
+    pub async fn first_byte(&mut self) -> io::Result<Option<u8>> {
+        let tls = match self {
+            Self::Plain(socket) => {
+                let mut first = [0];
+                return Ok((socket.peek(&mut first).await? == 1).then_some(first[0]));
+            }
+            Self::Tls(tls) | Self::Carried(tls) => tls,
+        };
+        loop {
+            match tls.session.reader().fill_buf() {
+                Ok(bytes) => {
+                    tls.has_more = true;
+                    return Ok(bytes.first().copied());
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => (),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            match tls.receive() {
+                Ok(_) => (),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tls.under.readable().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Sends as much of `bytes` as can be sent without waiting, and takes it out of the buffer.
@@ -163,25 +208,22 @@ fn read_drained(socket: &TcpStream, into: &mut BytesMut) -> io::Result<usize> {
 }
 
 impl TlsStream {
-    /// Performs the TLS handshake over a socket on which nothing that belongs to TLS has been read yet.
+    /// Performs the TLS handshake over a stream of which nothing that belongs to TLS has been read yet.
     ///
     /// Errors: `InvalidData` with what TLS says is wrong, after the peer was told.
-    pub async fn shake_hands(
-        socket: Arc<TcpStream>,
-        session: impl Into<Connection>,
-    ) -> io::Result<Self> {
-        let mut tls = Self { socket, session: session.into(), has_more: true };
+    pub async fn shake_hands(under: Stream, session: impl Into<Connection>) -> io::Result<Self> {
+        let mut tls = Self { under, session: session.into(), has_more: true };
         loop {
             match tls.try_flush() {
                 Ok(()) if !tls.session.is_handshaking() => return Ok(tls),
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tls.socket.writable().await?;
+                    tls.under.writable().await?;
                     continue;
                 }
                 Err(error) => return Err(error),
             }
-            tls.socket.readable().await?;
+            tls.under.readable().await?;
             match tls.receive() {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(_) => (),
@@ -237,9 +279,25 @@ impl TlsStream {
         }
     }
 
-    /// Reads once from the socket and decrypts; 0 at the socket's end.
+    /// Reads what there is, as it is decrypted; 0 at the end.
+    fn read_some(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.session.reader().read(into) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.has_more = false,
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                read => {
+                    // There may be more than `into` could take.
+                    self.has_more = true;
+                    return read;
+                }
+            }
+            self.receive()?;
+        }
+    }
+
+    /// Reads once from below and decrypts; 0 at the end.
     fn receive(&mut self) -> io::Result<usize> {
-        let len = self.session.read_tls(&mut Socket(&self.socket))?;
+        let len = self.session.read_tls(&mut Below(&mut self.under))?;
         if let Err(error) = self.session.process_new_packets() {
             // The peer may learn what is wrong; whether it does changes nothing.
             let _ = self.try_flush();
@@ -254,11 +312,11 @@ impl TlsStream {
 
     fn try_flush(&mut self) -> io::Result<()> {
         while self.session.wants_write() {
-            if self.session.write_tls(&mut Socket(&self.socket))? == 0 {
+            if self.session.write_tls(&mut Below(&mut self.under))? == 0 {
                 return Err(io::ErrorKind::WriteZero.into());
             }
         }
-        Ok(())
+        self.under.try_flush()
     }
 }
 
@@ -271,16 +329,19 @@ impl Drop for TlsStream {
     }
 }
 
-/// The socket as the TLS library wants it: WouldBlock where it would wait.
-struct Socket<'a>(&'a TcpStream);
+/// What lies below a session, as the TLS library wants it: WouldBlock where it would wait.
+struct Below<'a>(&'a mut Stream);
 
-impl Read for Socket<'_> {
+impl Read for Below<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.try_read(into)
+        match self.0 {
+            Stream::Plain(socket) => socket.try_read(into),
+            Stream::Tls(tls) | Stream::Carried(tls) => tls.read_some(into),
+        }
     }
 }
 
-impl Write for Socket<'_> {
+impl Write for Below<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }
