@@ -46,6 +46,9 @@ SELECT a.id, (SELECT max(b.value::int) FROM gfacts b WHERE b.at = a.at AND b.kin
 SELECT count(*) FROM gfacts a JOIN gfacts b ON a.at = b.at WHERE NOT (a.value::int < 10 OR a.kind <> 'number') AND b.kind = 'number';
 SELECT count(*) FROM gfacts a WHERE a.at IN (SELECT b.at FROM gfacts b WHERE b.value::date > '2026-01-05' AND b.kind = 'date') AND a.value::int BETWEEN 5 AND 50 AND a.value ~ '^[0-9]+$';
 WITH x AS (SELECT * FROM gfacts WHERE value::int > 10 AND kind = 'number'), y AS (SELECT * FROM gfacts WHERE kind = 'word' AND id < 50) SELECT count(*) FROM x JOIN y ON x.at = y.at + 1;
+SELECT id FROM gfacts WHERE nullif(kind, 'word') = 'number' AND value::int > 90 UNION SELECT id FROM gfacts WHERE id < 3 ORDER BY 1;
+SELECT id FROM gfacts WHERE at <> 0 AND 10 / at > 2 UNION SELECT id FROM gfacts WHERE (at > 0 OR at < 0) AND 10 / at > 2 ORDER BY 1;
+SELECT id FROM gfacts WHERE at > 0 AND 10 / at > 2 EXCEPT SELECT id FROM gfacts WHERE at < 0 AND 10 / at > 2 ORDER BY 1 LIMIT 5;
 -- What cannot fail is checked by the nodes, and says the same.
 SELECT count(*) FROM (SELECT * FROM gfacts WHERE lower(kind) = 'number' AND length(value) < 3 AND doc ->> 'w' = 'x3') f JOIN gkinds k ON k.factor >= f.at WHERE f.id > 10;
 SELECT count(*) FROM (SELECT * FROM gfacts WHERE doc @> '{"w": "x1"}' AND 't1' = ANY (tags) AND tags && ARRAY['u1', 'u3']) f JOIN gkinds k ON k.factor >= f.at WHERE f.id > 10;

@@ -85,9 +85,10 @@ pub(super) fn of_own_rows(
             conditions.push(part);
         }
     }
-    // Within OR nothing is put in order: what is written first is checked first. So the only one that may fail comes last,
-    // behind its guards, and of several none, for the one may be another's.
+    // Within OR nothing guards another: PostgreSQL checks there what is written first, goes on behind a NULL, and takes
+    // what several mentions demand alike out of it.
     if let [only] = that_may_fail[..]
+        && conditions.is_empty()
         && !is_guarded
         && !matches!(only.node, Some(NodeEnum::BoolExpr(_)))
     {
