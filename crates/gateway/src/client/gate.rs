@@ -96,7 +96,7 @@ impl Gate {
             keepalive: config.keepalive.clone(),
             rules: config.rules.clone(),
             tls: config.tls.as_ref().map(ServerTls::new).transpose()?,
-            between: Between::new(),
+            between: Between::draw(),
             mock_secret: random(),
             lookups: Semaphore::new(LOOKUPS_MAX),
             inside: Mutex::default(),

@@ -38,7 +38,7 @@ pub struct Between {
 
 impl Between {
     /// Draws a key, which lasts as long as the process.
-    pub fn new() -> Self {
+    pub fn draw() -> Self {
         let drawn = rcgen::generate_simple_self_signed([NAME.to_owned()]);
         let drawn = drawn.expect("the system has randomness");
         let certificate = drawn.cert.der().clone();
@@ -166,7 +166,7 @@ mod tests {
     /// A stream through TLS, and one through TLS within TLS, carry all of what is written, both ways.
     #[tokio::test]
     async fn all_that_is_written_arrives_also_within_another() {
-        let between = Between::new();
+        let between = Between::draw();
         let (one, other) = pair().await;
         let (one, other) =
             tokio::join!(connect(one, *between.fingerprint()), between.accept(other));
@@ -175,7 +175,7 @@ mod tests {
         for is_within in [false, true] {
             if is_within {
                 // As where a client has its own TLS, through the gateway in between.
-                let inner = Between::new();
+                let inner = Between::draw();
                 let (client, server) =
                     tokio::join!(connect(one, *inner.fingerprint()), inner.accept(other));
                 (one, other) = (client.unwrap(), server.unwrap());
@@ -201,7 +201,7 @@ mod tests {
 
     #[tokio::test]
     async fn another_certificate_is_not_taken() {
-        let (between, another) = (Between::new(), Between::new());
+        let (between, another) = (Between::draw(), Between::draw());
         let (one, other) = pair().await;
         let (refused, _) =
             tokio::join!(connect(one, *another.fingerprint()), between.accept(other));

@@ -92,10 +92,9 @@ impl Stream {
     }
 
     /// Ends what is written; the peer may go on. WouldBlock if some of it has not been sent: then it is to be ended again.
+    ///
+    /// TLS is told nothing: its library takes none of the peer's errors any more once it has said close_notify.
     pub fn try_end(&mut self) -> io::Result<()> {
-        if let Self::Tls(tls) | Self::Carried(tls) = self {
-            tls.session.send_close_notify();
-        }
         self.try_flush()?;
         socket2::SockRef::from(&**self.socket()).shutdown(Shutdown::Write)
     }
