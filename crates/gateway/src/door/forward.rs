@@ -60,7 +60,7 @@ impl Forwarder {
     /// One client, until it or the leading gateway ends, or another one leads. While nobody leads it waits, as long
     /// as it may take to log in. A gateway is none: nobody passes on what was passed on already.
     ///
-    /// `knocking`: until it is known what it wants, it counts among those that have not logged in.
+    /// `knocking`: until the leading gateway has it, it counts among those that have not logged in.
     pub(super) async fn pass_on(
         self: Arc<Self>,
         mut client: TcpStream,
@@ -77,12 +77,12 @@ impl Forwarder {
             Ok(Ok(_)) if !is_forward_request(&first) => (),
             _ => return,
         }
-        // The leading gateway counts it from here on.
-        drop(knocking);
         let reached = tokio::select! {
             reached = self.reach(&mut known, peer, deadline) => reached,
             () = is_gone(&client) => return,
         };
+        // The leading gateway counts it from here on, if it has taken it.
+        drop(knocking);
         let (leader, mut stream) = match reached {
             Ok(reached) => reached,
             Err(unreached) => {

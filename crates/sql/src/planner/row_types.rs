@@ -12,7 +12,7 @@ use pg_query::protobuf::{Node, ObjectType, TypeName};
 use super::context::Context;
 use super::syntax::string;
 use crate::built_in_types;
-use crate::catalog::{Placement, Relation};
+use crate::catalog::{Placement, Relation, RelationKind};
 use crate::closure::mistakable_rows;
 use crate::code::{may_name, types_of_name, words_of};
 use crate::refusal::Refusal;
@@ -45,6 +45,29 @@ pub(super) fn named<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Ar
     walk::read::children(tree, &mut |child: &Node| {
         if let (None, Some(child)) = (found, &child.node) {
             found = named(child, context);
+        }
+    });
+    found
+}
+
+/// A view whose type of rows the statement names, anywhere.
+pub(super) fn named_view<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
+    let of_view = |name: &TypeName| {
+        let (schema, name) = match name.names.as_slice() {
+            [name] => (None, string(name)?),
+            [.., schema, name] => (Some(string(schema)?), string(name)?),
+            _ => return None,
+        };
+        let relation = |name: &str| {
+            let found = context.catalog.resolve(context.scope, schema, name);
+            found.filter(|it| matches!(it.kind, RelationKind::View { .. }))
+        };
+        types_of_name(name).find_map(relation)
+    };
+    let mut found = type_name(tree).and_then(of_view);
+    walk::read::children(tree, &mut |child: &Node| {
+        if let (None, Some(child)) = (found, &child.node) {
+            found = named_view(child, context);
         }
     });
     found
