@@ -229,6 +229,7 @@ mod tests {
     #[test]
     fn numbers_are_changed_wherever_they_stand() {
         let code = code();
+        let plain = [&1_u32.to_be_bytes()[..], &25_u32.to_be_bytes(), &sized(b"x")].concat();
         for (oid, value, wanted) in [
             (NOTE, note(1_000), note(0)),
             (2249, note(1_000), note(0)),
@@ -240,7 +241,8 @@ mod tests {
             (2287, array(2249, &[note(1_000)]), array(2249, &[note(0)])),
             (MOODS, array(MOOD + 1_000, &[]), array(MOOD, &[])),
             // A table's row, of which nothing is known, and an array of such.
-            (20_500, array(21_501, &[b"x".to_vec()]), array(20_501, &[b"x".to_vec()])),
+            (20_500, array(21_501, &[plain.clone()]), array(20_501, &[plain.clone()])),
+            (20_501, plain.clone(), plain),
             // Not the number that is a value.
             (MOOD, 21_000_u32.to_be_bytes().to_vec(), 21_000_u32.to_be_bytes().to_vec()),
             (2206, 21_000_u32.to_be_bytes().to_vec(), 20_000_u32.to_be_bytes().to_vec()),
