@@ -14,7 +14,9 @@ use tutti_sql::hash::{Bucket, Bucketing, CannotHash, KEY_COLUMNS_MAX};
 use tutti_sql::plan::{Access, CopiedColumns, CopyFrom, CopyTo, CopyToPlan, LockMode, TableLock};
 use tutti_sql::planner::names_current_time;
 use tutti_wire::backend::decode_command_complete;
-use tutti_wire::copy::{CopyError, CopyFormat, CopyPiece, RowSplitter};
+use tutti_wire::copy::{
+    BINARY_HEADER_LEN, BINARY_TRAILER, CopyError, CopyFormat, CopyPiece, RowSplitter,
+};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::put_frame;
 use tutti_wire::frontend::{put_copy_data, put_copy_done, put_copy_fail, put_query};
@@ -33,10 +35,6 @@ use crate::registry::activity::overtaken;
 
 /// Rows whose missing values are drawn together.
 const FILL_CHUNK_ROWS: usize = 5_000;
-/// Length of a binary COPY's signature, flags and (empty) extension, in bytes.
-const BINARY_HEADER_LEN: usize = 19;
-/// A binary COPY ends with a field count of -1.
-const BINARY_TRAILER: [u8; 2] = [0xff, 0xff];
 
 impl From<CopyError> for Failure {
     fn from(error: CopyError) -> Self {

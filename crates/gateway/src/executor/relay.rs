@@ -238,11 +238,11 @@ async fn relay_one(
     filter: Filter,
 ) -> Result<Relayed, Failure> {
     link.begin_answer();
+    let copies_numbers = !client.copied_types.is_empty() && link.numbers_otherwise();
     let mut answer = Relayed::default();
     let mut refused = Refused::default();
     let mut forwarder = Forwarder::new(false);
     loop {
-        let copies_numbers = !client.copied_types.is_empty() && link.numbers_otherwise();
         if filter.rows && !link.has_numbered_rows() && !copies_numbers {
             forwarder.pass_rows(client, link)?;
         }

@@ -12,6 +12,7 @@ use bytes::{Bytes, BytesMut};
 use tutti_sql::catalog::NodeId;
 use tutti_sql::plan::Residue;
 use tutti_wire::backend::{decode_parameter_description, put_parameter_description};
+use tutti_wire::copy::{BINARY_HEADER_LEN, BINARY_SIGNATURE, BINARY_TRAILER};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::{Frame, HEADER_LEN, WireError};
 use tutti_wire::frontend::{Arguments, put_bind, put_execute, put_flush, put_parse, put_query};
@@ -31,13 +32,6 @@ pub type StatementId = u64;
 /// How often a query of the gateway's is tried that is hit by cancel requests, or by a tiny
 /// `statement_timeout`.
 const ATTEMPTS: u32 = 50;
-
-/// With which a COPY in binary format begins, ...
-const COPY_SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
-/// ... with flags and the length of an extension that does not exist, in bytes, ...
-const COPY_HEADER_LEN: usize = 19;
-/// ... and ends.
-const COPY_TRAILER: [u8; 2] = [0xff, 0xff];
 
 /// An answer that has not been read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -218,15 +212,18 @@ impl Link {
             b'T' if node != NodeId::HOME => {
                 let at = out.len();
                 out.extend_from_slice(frame.as_bytes());
-                let mut columns = Vec::new();
-                let mut is_binary = false;
+                // Of texts, which say no numbers, nothing is kept.
+                let (mut columns, mut count) = (Vec::new(), 0);
                 self.oids().description_to_home(node, &mut out[at..], |type_oid, format| {
-                    is_binary |= format == 1;
-                    columns.push((type_oid, format));
+                    if format == 1 {
+                        columns.resize(count, (0, 0));
+                        columns.push((type_oid, format));
+                    }
+                    count += 1;
                 })?;
-                self.numbered = match is_binary {
-                    true => self.numbering().numbered(node, columns.into_iter()),
-                    false => None,
+                self.numbered = match columns.is_empty() {
+                    true => None,
+                    false => self.numbering().numbered(node, columns.into_iter()),
                 };
                 return Ok(());
             }
@@ -301,9 +298,10 @@ impl Link {
     /// numbers them. (Servers send each row by itself.)
     pub fn copied_to_home(&self, types: &[u32], data: &[u8]) -> Result<Vec<u8>, WireError> {
         let mut data = data.to_vec();
-        let at = if data.starts_with(COPY_SIGNATURE) { COPY_HEADER_LEN.min(data.len()) } else { 0 };
+        let has_header = data.starts_with(BINARY_SIGNATURE);
+        let at = if has_header { BINARY_HEADER_LEN.min(data.len()) } else { 0 };
         let row = &mut data[at..];
-        if row.len() > COPY_TRAILER.len() {
+        if row.len() > BINARY_TRAILER.len() {
             self.numbering().fields_to_home(self.node(), types, row)?;
         }
         Ok(data)

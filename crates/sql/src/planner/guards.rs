@@ -45,7 +45,7 @@ fn from_around(query: QueryId, analysis: &Analysis<'_>) -> bool {
         |item: &ItemId| matches!(analysis.items[*item].source, Source::Query(of) if of == query);
     analysis.queries.iter().enumerate().any(|(id, around)| {
         around.items.iter().filter(|item| reads(item)).any(|item| {
-            let passes = |condition: &&Node| is_passed_on(condition, *item, of, analysis);
+            let passes = |condition: &&Node| is_passed_on(condition, *item, around, of, analysis);
             around.in_expression
                 || conditions(around)
                     .into_iter()
@@ -74,10 +74,11 @@ fn is_guard(condition: &Node, item: ItemId, level: &Query<'_>, analysis: &Analys
         && (columns.is_empty() || !is_join(condition))
 }
 
-/// Whether a condition on a query's outputs may be checked before the query's groups are made.
+/// Whether a condition of the level around a query, on the query's outputs, may be checked before the query's groups are made.
 fn is_passed_on(
     condition: &Node,
     item: ItemId,
+    around: &Query<'_>,
     query: &Query<'_>,
     analysis: &Analysis<'_>,
 ) -> bool {
@@ -88,11 +89,8 @@ fn is_passed_on(
             None => false,
         })
     };
-    let Some(level) = analysis.queries.iter().find(|level| level.items.contains(&item)) else {
-        return true;
-    };
     !(query.has_grouping || query.has_aggregates)
-        || columns(condition, level, analysis)
+        || columns(condition, around, analysis)
             .into_iter()
             .all(|of| of.is_none_or(|of| of.item != item || is_of_groups(of.column)))
 }

@@ -21,18 +21,32 @@ use crate::walk;
 
 /// The type named, if it is that of a home table's rows.
 fn of_home<'a>(name: &TypeName, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
-    let (schema, name) = match name.names.as_slice() {
-        [name] => (None, string(name)?),
-        [.., schema, name] => (Some(string(schema)?), string(name)?),
-        _ => return None,
-    };
-    let is_built_in = types_of_name(name).any(built_in_types::is_built_in);
+    let (schema, bare) = parts(name)?;
+    let is_built_in = types_of_name(bare).any(built_in_types::is_built_in);
     if schema.is_none() && is_built_in && !context.scope.puts_others_first() {
         return None;
     }
-    let relation =
-        |name: &str| context.catalog.resolve(context.scope, schema, name).filter(|it| is_home(it));
-    types_of_name(name).find_map(relation)
+    of_rows(name, context, &is_home)
+}
+
+/// Its schema, if it is said, and the name itself.
+fn parts(name: &TypeName) -> Option<(Option<&str>, &str)> {
+    Some(match name.names.as_slice() {
+        [name] => (None, string(name)?),
+        [.., schema, name] => (Some(string(schema)?), string(name)?),
+        _ => return None,
+    })
+}
+
+/// The relation whose rows, or arrays of them, the name may mean, if it is one of these.
+fn of_rows<'a>(
+    name: &TypeName,
+    context: &Context<'a>,
+    is_one: &dyn Fn(&Arc<Relation>) -> bool,
+) -> Option<&'a Arc<Relation>> {
+    let (schema, name) = parts(name)?;
+    let relation = |name: &str| context.catalog.resolve(context.scope, schema, name);
+    types_of_name(name).find_map(|name| relation(name).filter(|it| is_one(it)))
 }
 
 fn is_home(relation: &Arc<Relation>) -> bool {
@@ -41,33 +55,24 @@ fn is_home(relation: &Arc<Relation>) -> bool {
 
 /// A home table whose type of rows the statement names, anywhere.
 pub(super) fn named<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
-    let mut found = type_name(tree).and_then(|name| of_home(name, context));
-    walk::read::children(tree, &mut |child: &Node| {
-        if let (None, Some(child)) = (found, &child.node) {
-            found = named(child, context);
-        }
-    });
-    found
+    first_named(tree, &|name| of_home(name, context))
 }
 
 /// A view whose type of rows the statement names, anywhere.
 pub(super) fn named_view<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
-    let of_view = |name: &TypeName| {
-        let (schema, name) = match name.names.as_slice() {
-            [name] => (None, string(name)?),
-            [.., schema, name] => (Some(string(schema)?), string(name)?),
-            _ => return None,
-        };
-        let relation = |name: &str| {
-            let found = context.catalog.resolve(context.scope, schema, name);
-            found.filter(|it| matches!(it.kind, RelationKind::View { .. }))
-        };
-        types_of_name(name).find_map(relation)
-    };
-    let mut found = type_name(tree).and_then(of_view);
+    let is_view = |relation: &Arc<Relation>| matches!(relation.kind, RelationKind::View { .. });
+    first_named(tree, &|name| of_rows(name, context, &is_view))
+}
+
+/// What the first name of a type in the tree means of which something is found.
+fn first_named<'a>(
+    tree: &NodeEnum,
+    find: &dyn Fn(&TypeName) -> Option<&'a Arc<Relation>>,
+) -> Option<&'a Arc<Relation>> {
+    let mut found = type_name(tree).and_then(find);
     walk::read::children(tree, &mut |child: &Node| {
         if let (None, Some(child)) = (found, &child.node) {
-            found = named_view(child, context);
+            found = first_named(child, find);
         }
     });
     found

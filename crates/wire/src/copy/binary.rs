@@ -10,7 +10,12 @@ use std::borrow::Cow;
 use super::CopyError;
 use super::scan::{PieceKind, ROW_BYTES_MAX, Scan};
 
-const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
+/// With which the data begins.
+pub const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
+/// Length of the signature, the flags and an extension that is empty, as servers send them, in bytes.
+pub const HEADER_LEN: usize = 19;
+/// A field count of -1, with which the data ends.
+pub const TRAILER: [u8; 2] = [0xff, 0xff];
 /// Signature, flags, and the length of what the header may still have.
 const HEADER_LEN_MIN: usize = SIGNATURE.len() + 8;
 const FLAG_OIDS: u32 = 1 << 16;

@@ -23,6 +23,9 @@ mod text;
 
 use std::borrow::Cow;
 
+pub use self::binary::{
+    HEADER_LEN as BINARY_HEADER_LEN, SIGNATURE as BINARY_SIGNATURE, TRAILER as BINARY_TRAILER,
+};
 pub use self::error::CopyError;
 pub use self::format::{CopyFormat, CsvFormat, FieldSet, TextFormat};
 pub use self::splitter::{CopyPiece, RowSplitter};

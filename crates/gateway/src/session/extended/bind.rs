@@ -163,13 +163,13 @@ impl Session {
         names: Names<'_>,
         expect: Expect,
     ) -> Result<(), Failure> {
-        let types = self.statement(names.statement)?.types.clone();
         // A SELECT's snapshot is taken when it is bound.
         self.tx.wait_for_visible(node).await?;
         self.switch_to(node, access).await?;
         let link = self.tx.links.at(&node);
         link.unnamed_portal |= names.portal.is_empty();
-        names.put_bind(link, frame, &types)?;
+        let types = self.tx.statements.get(names.statement).map_or(&[][..], |it| &it.types);
+        names.put_bind(link, frame, types)?;
         self.pipeline.expects.push_back(expect);
         Ok(())
     }
