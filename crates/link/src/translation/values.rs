@@ -171,6 +171,8 @@ fn sized(bytes: &mut [u8]) -> Result<(Option<&mut [u8]>, &mut [u8]), WireError> 
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use tutti_sql::closure::{TypeCode, TypeKind};
 
     use super::*;
@@ -241,7 +243,7 @@ mod tests {
             (2287, array(2249, &[note(1_000)]), array(2249, &[note(0)])),
             (MOODS, array(MOOD + 1_000, &[]), array(MOOD, &[])),
             // A table's row, of which nothing is known, and an array of such.
-            (20_500, array(21_501, &[plain.clone()]), array(20_501, &[plain.clone()])),
+            (20_500, array(21_501, from_ref(&plain)), array(20_501, from_ref(&plain))),
             (20_501, plain.clone(), plain),
             // Not the number that is a value.
             (MOOD, 21_000_u32.to_be_bytes().to_vec(), 21_000_u32.to_be_bytes().to_vec()),
