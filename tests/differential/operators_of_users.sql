@@ -116,3 +116,17 @@ DROP TABLE drawn;
 -- One over a type of the user's says nothing of others.
 CREATE TYPE pair AS (a int, b int);
 SELECT * FROM marks WHERE k IN (9, 10) ORDER BY k;
+-- One that the session does not see means nothing to it; in its path it does.
+CREATE SCHEMA apart;
+CREATE OPERATOR apart.= (LEFTARG = int, RIGHTARG = int, FUNCTION = last_digit_eq);
+CREATE OPERATOR apart.= (LEFTARG = varchar, RIGHTARG = varchar, FUNCTION = alike);
+SELECT count(*) FROM marks m JOIN others o USING (k);
+SELECT count(*) FROM names WHERE name = 'name 3';
+SELECT count(*) FROM marks WHERE k OPERATOR(apart.=) 7;
+SET search_path = public, apart;
+SELECT count(*) FROM names WHERE name = 'name 3';
+SELECT count(*) FROM marks m JOIN others o USING (k);
+SET search_path = apart, pg_catalog, public;
+SELECT count(*) FROM marks m JOIN others o USING (k);
+RESET search_path;
+DROP SCHEMA apart CASCADE;

@@ -543,15 +543,13 @@ impl Code {
     }
 
     /// Whether an operator's name, said of values of PostgreSQL's own types and without a schema, may mean one of
-    /// the user's: which of two is meant depends on the search path and on how exactly the operands' types match.
-    pub(crate) fn replaces_operator(&self, name: &str) -> bool {
-        self.operators.values().any(|operator| operator.over_built_in && operator.name == name)
-    }
-
-    /// The same of those that compare and calculate.
-    pub(crate) fn replaces_operators(&self) -> bool {
-        const NAMES: [&str; 9] = ["=", "<>", "<", "<=", ">", ">=", "+", "-", "*"];
-        NAMES.iter().any(|name| self.replaces_operator(name))
+    /// the user's: which of two on the search path is meant depends on how exactly the operands' types match.
+    pub(crate) fn replaces_operator(&self, name: &str, search_path: &[String]) -> bool {
+        let mut named = self.operator_names.get(name).into_iter().flatten();
+        named.any(|oid| {
+            let of = self.operators.get(oid);
+            of.is_some_and(|of| of.over_built_in && search_path.contains(&of.schema))
+        })
     }
 
     /// The names of users' types, in whatever schema.

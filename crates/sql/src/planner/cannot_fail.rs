@@ -321,8 +321,7 @@ impl CannotFail<'_> {
         let [name] = &of.name[..] else { return None };
         let name = string(name)?;
         // One of the user's may fail.
-        let code = &self.context.catalog.code;
-        if code.replaces_operators() || code.replaces_operator(name) {
+        if self.context.replaces_operators() || self.context.replaces_operator(name) {
             return None;
         }
         let right = of.rexpr.as_deref()?;

@@ -40,6 +40,18 @@ impl<'a> Context<'a> {
         self.catalog.resolve(self.scope, schema, &range.relname)
     }
 
+    /// Whether an operator's name, said of values of PostgreSQL's own types and without a schema, may mean one of the
+    /// users' that the session sees.
+    pub(crate) fn replaces_operator(&self, name: &str) -> bool {
+        self.catalog.code.replaces_operator(name, &self.scope.search_path)
+    }
+
+    /// The same of those that compare and calculate.
+    pub(crate) fn replaces_operators(&self) -> bool {
+        const NAMES: [&str; 9] = ["=", "<>", "<", "<=", ">", ">=", "+", "-", "*"];
+        NAMES.iter().any(|name| self.replaces_operator(name))
+    }
+
     /// Whether a name of a type of PostgreSQL's own, without a schema, may mean one of the users'. Temporary ones come
     /// first whatever the search path; and every relation gives its name to the type of its rows.
     pub(crate) fn hides_type(&self, name: &str) -> bool {

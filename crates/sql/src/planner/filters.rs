@@ -15,10 +15,9 @@ use super::analyse::Analyser;
 use super::analysis::{ColumnId, Constraint, ItemId, Side, Value};
 use super::context::Context;
 use super::names::Meaning;
-use super::syntax::string;
+use super::syntax::{exists, string};
 use super::{computed_keys, holes};
 use crate::catalog::ComputedKey;
-use crate::code::Code;
 use crate::hash::KeyType;
 use crate::refusal::Refusal;
 use crate::shape::{Hole, LiteralKind};
@@ -39,7 +38,7 @@ impl<'a> Analyser<'a> {
                 self.comparison(comparison, &pinnable);
                 self.expression(node)
             }
-            Some(NodeEnum::SubLink(link)) if is_in(link, &self.context.catalog.code) => {
+            Some(NodeEnum::SubLink(link)) if is_in(link, &self.context) => {
                 self.in_query(link, &pinnable)
             }
             Some(of) => match exists(of) {
@@ -90,7 +89,7 @@ impl<'a> Analyser<'a> {
 
     fn comparison(&mut self, comparison: &'a AExpr, pinnable: &Range<ItemId>) {
         let (Some(left), Some(right)) = (&comparison.lexpr, &comparison.rexpr) else { return };
-        if !is_equals(&comparison.name, &self.context.catalog.code) {
+        if !is_equals(&comparison.name, &self.context) {
             if self.analysis.has_ranges() {
                 self.bounds(comparison, left, right, pinnable);
             }
@@ -121,10 +120,9 @@ impl<'a> Analyser<'a> {
         pinnable: &Range<ItemId>,
     ) {
         if comparison.kind() == AExprKind::AexprBetween {
-            let code = &self.context.catalog.code;
             if let Some(NodeEnum::List(list)) = &right.node
                 && let [low, high] = &list.items[..]
-                && ![">=", "<="].iter().any(|name| code.replaces_operator(name))
+                && ![">=", "<="].iter().any(|name| self.context.replaces_operator(name))
             {
                 self.bound(left, low, Side::From, pinnable);
                 self.bound(left, high, Side::To, pinnable);
@@ -134,7 +132,7 @@ impl<'a> Analyser<'a> {
         if comparison.kind() != AExprKind::AexprOp {
             return;
         }
-        let (of_left, of_right) = match operator(&comparison.name, &self.context.catalog.code) {
+        let (of_left, of_right) = match operator(&comparison.name, &self.context) {
             Some("<") => (Side::Below, Side::From),
             Some("<=") => (Side::To, Side::From),
             Some(">") => (Side::From, Side::Below),
@@ -252,40 +250,25 @@ impl<'a> Analyser<'a> {
     }
 }
 
-fn is_in(link: &SubLink, code: &Code) -> bool {
+fn is_in(link: &SubLink, context: &Context<'_>) -> bool {
     link.sub_link_type() == SubLinkType::AnySublink
         && match &link.oper_name[..] {
-            [] => !code.replaces_operator("="),
-            name => is_equals(name, code),
+            [] => !context.replaces_operator("="),
+            name => is_equals(name, context),
         }
-}
-
-/// `EXISTS (…)` or `NOT EXISTS (…)`.
-fn exists(node: &NodeEnum) -> Option<&SubLink> {
-    match node {
-        NodeEnum::SubLink(link) if link.sub_link_type() == SubLinkType::ExistsSublink => Some(link),
-        NodeEnum::BoolExpr(not) if not.boolop() == BoolExprType::NotExpr => {
-            let [argument] = &not.args[..] else { return None };
-            match argument.node.as_ref()? {
-                NodeEnum::BoolExpr(_) => None,
-                of => exists(of),
-            }
-        }
-        _ => None,
-    }
 }
 
 /// The operator `=` as `pg_catalog` has it, for values of PostgreSQL's own types.
-pub(super) fn is_equals(name: &[Node], code: &Code) -> bool {
-    operator(name, code) == Some("=")
+pub(super) fn is_equals(name: &[Node], context: &Context<'_>) -> bool {
+    operator(name, context) == Some("=")
 }
 
 /// The operator's name, unless it is said to be of another schema than `pg_catalog`, or may be one of the user's.
-fn operator<'n>(name: &'n [Node], code: &Code) -> Option<&'n str> {
+fn operator<'n>(name: &'n [Node], context: &Context<'_>) -> Option<&'n str> {
     match name {
-        [operator] => string(operator).filter(|name| !code.replaces_operator(name)),
+        [operator] => string(operator).filter(|name| !context.replaces_operator(name)),
         [schema, operator] if string(schema) == Some("pg_catalog") => {
-            string(operator).filter(|name| !code.adds_to_built_in_operator(name))
+            string(operator).filter(|name| !context.catalog.code.adds_to_built_in_operator(name))
         }
         _ => None,
     }

@@ -13,6 +13,7 @@ use pg_query::protobuf::{Node, SubLinkType};
 
 use super::analysis::{Analysis, ColumnId, ItemId, Query, QueryId, Source};
 use super::own_rows::split;
+use super::syntax::exists;
 use crate::walk;
 
 /// Whether some rows of an item may be kept from a condition of its level. `is_checked` says of which conditions of
@@ -121,16 +122,8 @@ fn each(node: &Node, look: &mut dyn FnMut(&Node)) {
 
 /// Whether PostgreSQL makes a join of it: `x IN (SELECT …)`, or EXISTS.
 fn is_join(condition: &Node) -> bool {
-    match &condition.node {
-        Some(NodeEnum::SubLink(link)) => {
-            matches!(link.sub_link_type(), SubLinkType::AnySublink | SubLinkType::ExistsSublink)
-        }
-        Some(NodeEnum::BoolExpr(not)) => match &not.args[..] {
-            [argument] => {
-                matches!(&argument.node, Some(NodeEnum::SubLink(link)) if link.sub_link_type() == SubLinkType::ExistsSublink)
-            }
-            _ => false,
-        },
-        _ => false,
-    }
+    condition.node.as_ref().is_some_and(|of| match of {
+        NodeEnum::SubLink(link) if link.sub_link_type() == SubLinkType::AnySublink => true,
+        of => exists(of).is_some(),
+    })
 }

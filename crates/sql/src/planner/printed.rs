@@ -29,7 +29,7 @@ pub(super) fn is_hidden(context: &Context<'_>) -> bool {
     let code = &context.catalog.code;
     let mut types = code.type_names().chain(context.scope.temporary.iter().map(String::as_str));
     context.scope.puts_others_first()
-        || code.replaces_operators()
+        || context.replaces_operators()
         || types.any(built_in_types::is_built_in)
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{
-    self, AlterTableStmt, AlterTableType, ColumnDef, ColumnRef, DefElem, FuncCall, Node, RangeVar,
-    SelectStmt, a_const,
+    self, AlterTableStmt, AlterTableType, BoolExprType, ColumnDef, ColumnRef, DefElem, FuncCall,
+    Node, RangeVar, SelectStmt, SubLink, SubLinkType, a_const,
 };
 
 use crate::walk;
@@ -50,6 +50,21 @@ impl WithNames {
             matches!(of, NodeEnum::RangeVar(range)
                 if range.schemaname.is_empty() && self.0.contains(&range.relname))
         })
+    }
+}
+
+/// `EXISTS (…)` or `NOT EXISTS (…)`.
+pub(super) fn exists(node: &NodeEnum) -> Option<&SubLink> {
+    match node {
+        NodeEnum::SubLink(link) if link.sub_link_type() == SubLinkType::ExistsSublink => Some(link),
+        NodeEnum::BoolExpr(not) if not.boolop() == BoolExprType::NotExpr => {
+            let [argument] = &not.args[..] else { return None };
+            match argument.node.as_ref()? {
+                NodeEnum::BoolExpr(_) => None,
+                of => exists(of),
+            }
+        }
+        _ => None,
     }
 }
 

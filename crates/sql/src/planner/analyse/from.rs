@@ -309,7 +309,7 @@ impl<'a> Analyser<'a> {
         };
         let (from_left, from_right) = (find(left), find(right));
         if let (Some(left), Some(right)) = (from_left, from_right) {
-            if !self.context.catalog.code.replaces_operator("=") {
+            if !self.context.replaces_operator("=") {
                 self.analysis.constraints.push(Constraint::Equal {
                     left,
                     pins_left: pinnable.contains(&left.item),
