@@ -15,7 +15,8 @@ use bytes::BytesMut;
 use socket2::{Domain, Socket, Type};
 use tutti_cluster::gateways::Said;
 use tutti_embed::Cluster;
-use tutti_link::net::between::{self, FINGERPRINT_LEN};
+use tutti_link::net::between;
+use tutti_link::net::no_authority::FINGERPRINT_LEN;
 use tutti_link::net::stream::Stream;
 use tutti_link::seals::Seals;
 use tutti_sql::catalog::NodeId;
@@ -517,5 +518,12 @@ fn who_floods_one_that_follows_is_counted_there() -> Result<()> {
     ensure!(refused.starts_with('E') && refused.contains("53300"), "{refused}");
     drop(waiting);
     ensure!(ask(&at, "SELECT 4")? == "4" && ask(&leader.endpoint(), "SELECT 5")? == "5");
+    // The leading gateway turns others away before it knows that they are gateways: their clients are told so at once.
+    let address = ("127.0.0.1", leader.endpoint().port);
+    let knocking = (0..6).map(|_| TcpStream::connect(address)).collect::<Result<Vec<_>, _>>()?;
+    let refused = told(&mut from_elsewhere(&startup)?)?;
+    ensure!(refused.contains("53300"), "{refused}");
+    drop(knocking);
+    ensure!(ask(&at, "SELECT 6")? == "6");
     Ok(())
 }

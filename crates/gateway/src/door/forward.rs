@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tutti_cluster::gateways::{Leader, Said};
-use tutti_link::net::between::{self, FINGERPRINT_LEN};
-use tutti_link::net::random;
+use tutti_link::net::no_authority::FINGERPRINT_LEN;
 use tutti_link::net::stream::{Stream, keep_alive};
+use tutti_link::net::{between, random};
 use tutti_link::seals::{PROOF_LEN, Seals};
 use tutti_wire::error_fields::ErrorFields;
 use tutti_wire::frame::WireError;
@@ -30,11 +30,13 @@ use tutti_wire::startup::{
 use crate::client::gate::{Gate, HandshakeSlot, too_many_handshakes};
 use crate::client::{Client, ClientError};
 
+/// So many bytes the leading gateway answers: its number used once, of its certificate the fingerprint, its proof.
+const ANSWER_LEN: usize = NONCE_LEN + FINGERPRINT_LEN + PROOF_LEN;
 /// So many bytes a connection begins with at least: the length of a packet, and what it is.
 const FIRST_LEN: usize = 8;
 /// The last byte that the leading gateway says of its own: it takes the client …
 const WELCOME: u8 = b'W';
-/// … or has too many from where it comes.
+/// … or has too many that log in.
 const TOO_MANY: u8 = b'T';
 /// How long the leading gateway may take to be reached, and to answer.
 const REACH_PATIENCE: Duration = Duration::from_secs(3);
@@ -134,7 +136,7 @@ impl Forwarder {
             if deadline < Instant::now() {
                 return Err(Unreached::NobodyLeads);
             }
-            // It has just begun, or ended, or has many who log in.
+            // It has just begun, or ended.
             tokio::select! {
                 () = sleep(pause) => pause = (pause * 2).min(RETRY_MAX),
                 _ = known.changed() => (),
@@ -143,7 +145,7 @@ impl Forwarder {
     }
 
     /// Both prove that they are of the same cluster, and that the one is whom node 1 has named; what comes next is
-    /// encrypted for it alone. `None`: it has too many clients from there.
+    /// encrypted for it alone. `None`: too many are logging in there, or too many of them from where this one comes.
     async fn introduce(&self, leader: &Leader, peer: SocketAddr) -> io::Result<Option<Stream>> {
         let mut stream = TcpStream::connect(&leader.address).await?;
         stream.set_nodelay(true)?;
@@ -152,14 +154,21 @@ impl Forwarder {
         let mut out = BytesMut::new();
         put_forward_request(&mut out, &nonce);
         stream.write_all(&out.split()).await?;
-        let (mut its_nonce, mut fingerprint) = ([0; NONCE_LEN], [0; FINGERPRINT_LEN]);
-        let mut proof = [0; PROOF_LEN];
-        for part in [&mut its_nonce[..], &mut fingerprint[..], &mut proof[..]] {
-            stream.read_exact(part).await?;
+        let mut answer = Vec::with_capacity(ANSWER_LEN);
+        let read = (&mut stream).take(ANSWER_LEN as u64).read_to_end(&mut answer).await;
+        if is_too_many(&answer) {
+            return Ok(None);
         }
-        let numbers = [&nonce[..], &its_nonce[..]];
+        if answer.len() < ANSWER_LEN {
+            return Err(read.err().unwrap_or(ErrorKind::UnexpectedEof.into()));
+        }
+        let (its_nonce, rest) = answer.split_at(NONCE_LEN);
+        let (fingerprint, proof) = rest.split_at(FINGERPRINT_LEN);
+        let fingerprint: [u8; FINGERPRINT_LEN] =
+            fingerprint.try_into().map_err(io::Error::other)?;
+        let numbers = [&nonce[..], its_nonce];
         let identity = leader.identity.to_be_bytes();
-        if !self.seals.is_proven(&Said::Leads.parts(numbers, &identity, &fingerprint), &proof) {
+        if !self.seals.is_proven(&Said::Leads.parts(numbers, &identity, &fingerprint), proof) {
             return Err(io::Error::other("what answers there is not the gateway that leads"));
         }
         let mut stream = between::connect(Stream::Plain(Arc::new(stream)), fingerprint).await?;
@@ -182,6 +191,13 @@ impl Forwarder {
             _ => Err(ErrorKind::ConnectionRefused.into()),
         }
     }
+}
+
+/// Whether a gateway has answered that it lets nobody in because too many are logging in: before it knew who knocks.
+fn is_too_many(answer: &[u8]) -> bool {
+    let mut refusal = BytesMut::new();
+    too_many_handshakes().put(&mut refusal, b'E');
+    answer == &refusal[..refusal.len().min(ANSWER_LEN)]
 }
 
 /// Reads what has arrived; true at the end.
@@ -240,7 +256,7 @@ async fn is_gone(client: &TcpStream) {
 enum Unreached {
     /// There is none that can be reached.
     NobodyLeads,
-    /// It has too many from where this one comes.
+    /// Too many are logging in there.
     TooMany,
 }
 

@@ -4,8 +4,6 @@
 //! Never: parses a row itself (`tutti_wire::copy` does).
 //! Start reading at [`Executor::copy_from`].
 
-use std::borrow::Cow;
-
 use bytes::{Bytes, BytesMut};
 use tutti_link::Link;
 use tutti_link::connection::told;
@@ -342,12 +340,8 @@ impl Executor<'_> {
                 continue;
             }
             let Some(link) = self.tx.links.get_mut(node) else { continue };
-            if copy.types.is_empty() || !link.numbers_otherwise() {
-                put_copy_data(link.connection().outgoing(), row);
-            } else {
-                let row = link.copied_here(&copy.types, row);
-                put_copy_data(link.connection().outgoing(), &row);
-            }
+            let row = link.copied_here(&copy.types, row);
+            put_copy_data(link.connection().outgoing(), &row);
             if COPY_FLUSH_BYTES < link.connection().outgoing().len() {
                 link.connection().flush().await?;
             }
@@ -589,11 +583,7 @@ impl Executor<'_> {
             let frame = link.connection().next_frame().await?;
             match frame.tag() {
                 b'd' => {
-                    let types = &self.client.copied_types;
-                    let data = match types.is_empty() || !link.numbers_otherwise() {
-                        true => Cow::Borrowed(frame.body()),
-                        false => Cow::Owned(link.copied_to_home(types, frame.body())?),
-                    };
+                    let data = link.copied_to_home(&self.client.copied_types, frame.body())?;
                     part.forward(self.client.out(), &data, messages);
                     messages += 1;
                     self.client.flush_if_full().await?;

@@ -238,7 +238,7 @@ async fn relay_one(
     filter: Filter,
 ) -> Result<Relayed, Failure> {
     link.begin_answer();
-    let copies_numbers = !client.copied_types.is_empty() && link.numbers_otherwise();
+    let copies_numbers = link.copies_numbers(&client.copied_types);
     let mut answer = Relayed::default();
     let mut refused = Refused::default();
     let mut forwarder = Forwarder::new(false);

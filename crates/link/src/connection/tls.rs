@@ -7,13 +7,12 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
 use tokio::net::TcpStream;
 use tutti_configuration::{Address, NodeTls, SslMode};
 
+use crate::net::no_authority::NoAuthority;
 use crate::net::pem::{ALPN, TlsError, read_certificates, read_key, read_roots};
 use crate::net::stream::{Stream, TlsStream};
 
@@ -118,9 +117,9 @@ fn client_config(tls: &NodeTls, mode: SslMode) -> Result<ClientConfig, TlsError>
                 .map_err(|error| unusable(&error))?;
             builder.with_webpki_verifier(verifier)
         }
-        SslMode::Require | SslMode::Disable => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-        }
+        SslMode::Require | SslMode::Disable => builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(NoAuthority::any(provider))),
     };
     let mut config = match (&tls.sslcert, &tls.sslkey) {
         (Some(certificate), Some(key)) => builder
@@ -133,53 +132,4 @@ fn client_config(tls: &NodeTls, mode: SslMode) -> Result<ClientConfig, TlsError>
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(config)
-}
-
-/// `sslmode = "require"`: any server. Protects against eavesdroppers, not impostors.
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signed,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -7,24 +7,13 @@
 use std::io;
 use std::sync::Arc;
 
-use ring::digest::{SHA256, digest};
 use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use rustls::version::TLS13;
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, Error, ServerConfig,
-    ServerConnection, SignatureScheme,
-};
+use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
+use super::no_authority::{Fingerprint, NoAuthority, fingerprint_of};
 use super::stream::{Stream, TlsStream};
-
-/// SHA-256 of a certificate, in bytes.
-pub const FINGERPRINT_LEN: usize = 32;
-
-/// What a certificate is known by.
-pub type Fingerprint = [u8; FINGERPRINT_LEN];
 
 /// A name is asked for and looked at by nobody.
 const NAME: &str = "tutti.invalid";
@@ -71,7 +60,7 @@ impl Between {
 /// Errors: it has another one; the connection's.
 pub async fn connect(under: Stream, fingerprint: Fingerprint) -> io::Result<Stream> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let known = Arc::new(Known { fingerprint, provider: provider.clone() });
+    let known = Arc::new(NoAuthority::only(fingerprint, provider.clone()));
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(io::Error::other)?
@@ -82,57 +71,6 @@ pub async fn connect(under: Stream, fingerprint: Fingerprint) -> io::Result<Stre
     let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
     let session = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     Ok(Stream::Carried(Box::new(TlsStream::shake_hands(under, session).await?)))
-}
-
-fn fingerprint_of(certificate: &CertificateDer<'_>) -> Fingerprint {
-    digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
-
-/// Takes one certificate, whoever has issued it, and proofs of its key.
-#[derive(Debug)]
-struct Known {
-    fingerprint: Fingerprint,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Known {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        match fingerprint_of(end_entity) == self.fingerprint {
-            true => Ok(ServerCertVerified::assertion()),
-            false => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 pub mod between;
 pub mod certificate;
+pub mod no_authority;
 pub mod pem;
 pub mod scram;
 pub mod scram_client;

@@ -289,14 +289,21 @@ impl Link {
     }
 
     /// Whether its node numbers some types or tables otherwise than node 1.
-    pub fn numbers_otherwise(&self) -> bool {
+    fn numbers_otherwise(&self) -> bool {
         let node = self.connection.node();
         node != NodeId::HOME && self.oids().differs(node)
     }
 
     /// What its node has sent in a CopyData message, in binary format, in node 1's OIDs: columns of these types, as node 1
     /// numbers them. (Servers send each row by itself.)
-    pub fn copied_to_home(&self, types: &[u32], data: &[u8]) -> Result<Vec<u8>, WireError> {
+    pub fn copied_to_home<'d>(
+        &self,
+        types: &[u32],
+        data: &'d [u8],
+    ) -> Result<Cow<'d, [u8]>, WireError> {
+        if !self.copies_numbers(types) {
+            return Ok(Cow::Borrowed(data));
+        }
         let mut data = data.to_vec();
         let has_header = data.starts_with(BINARY_SIGNATURE);
         let at = if has_header { BINARY_HEADER_LEN.min(data.len()) } else { 0 };
@@ -304,12 +311,20 @@ impl Link {
         if row.len() > BINARY_TRAILER.len() {
             self.numbering().fields_to_home(self.node(), types, row)?;
         }
-        Ok(data)
+        Ok(Cow::Owned(data))
     }
 
     /// A row for a COPY in binary format, which the client gives in node 1's OIDs, in its node's.
-    pub fn copied_here(&self, types: &[u32], row: &[u8]) -> Vec<u8> {
-        self.numbering().fields_there(self.node(), types, row)
+    pub fn copied_here<'d>(&self, types: &[u32], row: &'d [u8]) -> Cow<'d, [u8]> {
+        match self.copies_numbers(types) {
+            true => Cow::Owned(self.numbering().fields_there(self.node(), types, row)),
+            false => Cow::Borrowed(row),
+        }
+    }
+
+    /// Whether a COPY of columns of these types, those whose values say OIDs, has other numbers at its node.
+    pub fn copies_numbers(&self, types: &[u32]) -> bool {
+        !types.is_empty() && self.numbers_otherwise()
     }
 
     /// Appends a DataRow, in node 1's OIDs.
