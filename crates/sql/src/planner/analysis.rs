@@ -77,6 +77,8 @@ pub(super) struct Item<'a> {
     pub(super) sample: Option<&'a RangeTableSample>,
     /// ONLY: without the rows of tables that inherit from it, or of partitions.
     pub(super) only: bool,
+    /// A view that may give other rows each time it is read.
+    pub(super) varies: bool,
     /// Hidden after the alias of a join.
     pub(super) hidden: bool,
 }

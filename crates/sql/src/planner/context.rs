@@ -26,12 +26,21 @@ pub struct Context<'a> {
     pub opaque: Option<&'a Reason>,
     /// What is known of views already. Given by [`super::plan`].
     pub views: Option<&'a Known>,
+    /// Views that will be written out are there still: what is found out is what names mean.
+    pub views_stay: bool,
 }
 
 impl<'a> Context<'a> {
     /// One in which nothing is found out yet, and the parts of a read share a snapshot.
     pub fn new(catalog: &'a Catalog, scope: &'a NameScope) -> Self {
-        Self { catalog, scope, collects_replicated: false, opaque: None, views: None }
+        Self {
+            catalog,
+            scope,
+            collects_replicated: false,
+            opaque: None,
+            views: None,
+            views_stay: false,
+        }
     }
 
     /// The relation that `range` means; `None` for what only node 1 knows.

@@ -64,6 +64,8 @@ struct Table<'a> {
     beside: Option<Beside<'a>>,
     /// ONLY stands before it, in its only mention.
     only: bool,
+    /// Its rows are not those of another mention.
+    is_apart: bool,
     /// Its rows are read where no type is known of them, see [`rows_of_arrays`].
     untyped: bool,
 }
@@ -260,16 +262,14 @@ fn tables<'a>(
         let distributed = of.distributed().map(|(relation, _)| relation);
         let Some(relation) = distributed.or_else(|| of.whole_on_node_1()) else { continue };
         let (sample, beside) = kept(item, tree, analysis)?;
-        // A view may give other rows each time.
-        let is_view = matches!(relation.kind, RelationKind::View { .. });
-        let is_apart = !sample.is_empty() || beside.is_some() || of.only || is_view;
+        let is_apart = !sample.is_empty() || beside.is_some() || of.only || of.varies;
         let same = tables.iter_mut().find(|table| !is_apart && table.takes(relation));
         match same {
             Some(table) => table.items.push(item),
             None => {
                 let untyped = order.away && of.is_at_home();
-                let only = of.only;
-                tables.push(Table { relation, items: vec![item], sample, beside, only, untyped });
+                let (items, only) = (vec![item], of.only);
+                tables.push(Table { relation, items, sample, beside, only, is_apart, untyped });
             }
         }
     }
@@ -279,10 +279,7 @@ fn tables<'a>(
 impl Table<'_> {
     /// Whether another mention of `relation` can have these rows too.
     fn takes(&self, relation: &Relation) -> bool {
-        let is_plain = self.sample.is_empty() && self.beside.is_none() && !self.only;
-        is_plain
-            && !matches!(relation.kind, RelationKind::View { .. })
-            && is_same(self.relation, relation)
+        !self.is_apart && is_same(self.relation, relation)
     }
 
     /// Its rows out of an SQL literal that holds them.

@@ -22,6 +22,8 @@ pub(super) struct Contents {
     pub(super) home: bool,
     /// Its rows are those that each node finds for itself, concatenated, whatever other code there is.
     pub(super) apart: bool,
+    /// It may give other rows each time it is read.
+    pub(super) varies: bool,
     pub(super) functions: FunctionUse,
     /// Its query, with the views in it written out.
     pub(super) query: NodeEnum,

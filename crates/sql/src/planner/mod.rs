@@ -84,6 +84,7 @@ mod top_rows;
 mod unseen;
 mod utility;
 mod view_references;
+mod view_rows;
 mod views;
 mod written_defaults;
 mod written_views;

@@ -8,7 +8,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
-use super::analysis::{Analysis, ColumnUse, ItemId, Source};
+use super::analysis::{Analysis, ItemId};
 use super::context::Context;
 use super::gather::Order;
 use super::locality::{access, all_pins, home_reason, not_pinned, pinned_reason};
@@ -200,31 +200,6 @@ fn decide(
     several_nodes(analysis, &tree, home, context)
 }
 
-/// What stands in the place of a view that is written out has rows of no type.
-///
-/// Errors: 0A000 for whole rows of a query, in a statement that names the type of a view's rows.
-fn refuse_rows_of_views(
-    tree: &NodeEnum,
-    analysis: &Analysis<'_>,
-    context: &Context<'_>,
-) -> Result<(), Refusal> {
-    let is_of_query = |of: &ColumnUse| {
-        of.column.is_none() && matches!(analysis.items[of.item].source, Source::Query(_))
-    };
-    let has_rows = analysis.uses.iter().any(is_of_query);
-    match has_rows.then(|| row_types::named_view(tree, context)).flatten() {
-        Some(view) => Err(Refusal::unsupported(
-            format!(
-                "whole rows and the type of rows of view \"{}\" in one statement are not supported",
-                view.name
-            ),
-            "Its rows are on several nodes, so its query stands in its place, whose rows are of no type.",
-            "Name the columns, or ROW(…) of them, instead of the whole row.",
-        )),
-        None => Ok(()),
-    }
-}
-
 /// Scatter or gather.
 fn several_nodes(
     analysis: &Analysis<'_>,
@@ -233,7 +208,6 @@ fn several_nodes(
     context: &Context<'_>,
 ) -> Result<Planned, Refusal> {
     time_gaps::refuse_untold(&tree(), analysis, context)?;
-    refuse_rows_of_views(&tree(), analysis, context)?;
     let is_home = home.is_some();
     let reads_returned = analysis.reads_returned();
     let returned = || reads_returned.then(|| "it reads what was returned before".to_owned());

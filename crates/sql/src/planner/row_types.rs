@@ -10,9 +10,9 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, ObjectType, TypeName};
 
 use super::context::Context;
-use super::syntax::string;
+use super::syntax::{OWN_CAST, string};
 use crate::built_in_types;
-use crate::catalog::{Placement, Relation, RelationKind};
+use crate::catalog::{Placement, Relation};
 use crate::closure::mistakable_rows;
 use crate::code::{may_name, types_of_name, words_of};
 use crate::refusal::Refusal;
@@ -56,12 +56,6 @@ fn is_home(relation: &Arc<Relation>) -> bool {
 /// A home table whose type of rows the statement names, anywhere.
 pub(super) fn named<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
     first_named(tree, &|name| of_home(name, context))
-}
-
-/// A view whose type of rows the statement names, anywhere.
-pub(super) fn named_view<'a>(tree: &NodeEnum, context: &Context<'a>) -> Option<&'a Arc<Relation>> {
-    let is_view = |relation: &Arc<Relation>| matches!(relation.kind, RelationKind::View { .. });
-    first_named(tree, &|name| of_rows(name, context, &is_view))
 }
 
 /// What the first name of a type in the tree means of which something is found.
@@ -162,7 +156,7 @@ fn is_of_types(tree: &NodeEnum) -> bool {
 
 fn type_name(tree: &NodeEnum) -> Option<&TypeName> {
     match tree {
-        NodeEnum::TypeCast(cast) => cast.type_name.as_ref(),
+        NodeEnum::TypeCast(cast) if cast.location != OWN_CAST => cast.type_name.as_ref(),
         NodeEnum::ColumnDef(column) => column.type_name.as_ref(),
         NodeEnum::RangeTableFuncCol(column) => column.type_name.as_ref(),
         _ => None,

@@ -13,6 +13,10 @@ use pg_query::protobuf::{
 
 use crate::walk;
 
+/// The location of a cast that is put into a statement, to a type that is there wherever it is run: what a client names
+/// may be node 1's alone.
+pub(super) const OWN_CAST: i32 = -2;
+
 /// Whether a node of this kind is in the tree.
 pub(super) fn contains(tree: &NodeEnum, is_it: &dyn Fn(&NodeEnum) -> bool) -> bool {
     let mut found = is_it(tree);

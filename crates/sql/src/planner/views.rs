@@ -18,7 +18,7 @@ use super::analysis::Analysis;
 use super::context::Context;
 use super::known_views::{Contents, Known, infinite_recursion};
 use super::printed::Hiding;
-use super::{analyse, scatter, view_references};
+use super::{analyse, scatter, view_references, view_rows};
 use crate::catalog::{NameScope, Relation, RelationKind};
 use crate::refusal::Refusal;
 use crate::walk;
@@ -155,11 +155,14 @@ fn look_into(
         && analysis.locked.is_empty()
         && scatter::obstacle(&analysis).is_none();
     let functions = analysis.functions.clone();
+    let varies =
+        functions.volatile.is_some() || analysis.items.iter().any(|item| item.sample.is_some());
     drop(analysis);
     Ok(Contents {
         distributed,
         home,
         apart,
+        varies,
         functions,
         query,
         written_out: expanded.views + 1,
@@ -279,6 +282,15 @@ pub(super) fn expand(
     staying: Views,
     context: &Context<'_>,
 ) -> Result<Expanded, Refusal> {
+    let mut found = Vec::new();
+    walk::read::children(tree, &mut |child| add_views(child, context, &mut found));
+    look_into_all(&found, context);
+    let is_written_out = |relation: &Relation| match &relation.kind {
+        RelationKind::View { definition } => contents(relation, definition, context)
+            .is_ok_and(|contents| is_written_out(&contents, staying, context)),
+        _ => false,
+    };
+    view_rows::keep_types(tree, &is_written_out, context);
     view_references::leave_schemas_out(tree, context);
     let expanded = replace(tree, staying, context, &mut Vec::new())?;
     if expanded.is_any() {
@@ -351,9 +363,7 @@ fn replace_child(
     }
     let Some((relation, definition)) = view(range, context) else { return nothing };
     let contents = contents(relation, definition, context)?;
-    if !contents.distributed
-        || (staying == Views::Apart && contents.is_apart(context.opaque.is_some()))
-    {
+    if !is_written_out(&contents, staying, context) {
         return nothing;
     }
     // What it reads is read with its rights, so nothing in it stays by itself.
@@ -365,6 +375,11 @@ fn replace_child(
         alias: Some(alias),
     })));
     Ok(Expanded { views: contents.written_out, depth: contents.depth })
+}
+
+fn is_written_out(contents: &Contents, staying: Views, context: &Context<'_>) -> bool {
+    let stays = staying == Views::Apart && contents.is_apart(context.opaque.is_some());
+    contents.distributed && !stays
 }
 
 /// The view's name or written alias, with all its columns' names.

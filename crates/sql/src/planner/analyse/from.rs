@@ -120,6 +120,7 @@ impl<'a> Analyser<'a> {
                 linear,
             ));
         };
+        let mut varies = false;
         let spread = match &relation.kind {
             RelationKind::View { .. } => {
                 let Some(known) = self.context.views else { return Err(not_looked_into(relation)) };
@@ -129,9 +130,13 @@ impl<'a> Analyser<'a> {
                     self.analysis.time_in_view.get_or_insert_with(why);
                 }
                 self.analysis.functions.merge(contents.functions.clone());
+                varies = contents.varies;
                 // With one node nothing is expanded, for nothing needs to be.
                 let expands = contents.distributed && !self.context.catalog.is_solo();
-                if expands && !contents.is_apart(self.context.opaque.is_some()) {
+                if expands
+                    && !self.context.views_stay
+                    && !contents.is_apart(self.context.opaque.is_some())
+                {
                     return Err(Refusal::postgres(
                         "XX000",
                         format!("view \"{}\" was not expanded", relation.name),
@@ -156,7 +161,7 @@ impl<'a> Analyser<'a> {
         }
         let source = Source::Table { relation, spread };
         let item = self.add_item(source, &range.relname, alias, range.location, linear);
-        self.analysis.items[item].only = !range.inh;
+        (self.analysis.items[item].only, self.analysis.items[item].varies) = (!range.inh, varies);
         Ok(item)
     }
 
@@ -178,6 +183,7 @@ impl<'a> Analyser<'a> {
             linear,
             sample: None,
             only: false,
+            varies: false,
             hidden: false,
         });
         if let Some(&level) = self.scopes.last() {
@@ -197,6 +203,7 @@ impl<'a> Analyser<'a> {
             linear: false,
             sample: None,
             only: false,
+            varies: false,
             hidden: true,
         });
         self.analysis.items.len() - 1
