@@ -295,6 +295,17 @@ pub enum GatewayError {
 }
 
 impl GatewayError {
+    /// Whether a node has said that it is starting.
+    pub(crate) fn is_starting(&self) -> bool {
+        match self {
+            Self::Node(NodeError::Refused(fields))
+            | Self::Unready { source: NodeError::Refused(fields), .. } => {
+                fields.sqlstate() == "57P03"
+            }
+            _ => false,
+        }
+    }
+
     /// The error as a client sees it.
     pub fn to_fields(&self) -> ErrorFields {
         match self {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tutti_configuration::Config;
 use tutti_link::net::random;
 use tutti_link::seals::Seals;
@@ -165,14 +165,24 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Joins the gateways of a cluster.
+    /// Joins the gateways of a cluster. Waits for a node 1 that says that it is starting: that it will be over.
     ///
     /// Errors: node 1 cannot be reached, is not the cluster's, or its schema is of another version (which is for a
     /// gateway that leads to change).
     pub async fn join(config: &Config) -> Result<Self, GatewayError> {
         let mut follower = Self::again(config, Arc::default());
-        follower.connect().await?;
-        Ok(follower)
+        let mut is_told = false;
+        loop {
+            match follower.connect().await.map(drop) {
+                Err(error) if error.is_starting() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::warn!(%error, "waiting for node 1, which is starting");
+                    }
+                    sleep(LOOK_INTERVAL).await;
+                }
+                connected => return connected.map(|()| follower),
+            }
+        }
     }
 
     /// One that has been among them joins them again, as soon as node 1 answers. `seals`: what it proves itself by.
