@@ -11,13 +11,15 @@ use anyhow::{Context, Result, ensure};
 use tutti_gateway::audit::{self, Gateway, Progress, Report};
 use tutti_gateway::{Address, Config};
 
+use crate::client::Endpoint;
+
 /// Set (to anything) to see what the auditor costs: nothing is audited.
 const OFF: &str = "TUTTI_TESTS_WITHOUT_AUDIT";
 
-/// Audits a cluster, with what the gateway that listens on this port has in memory, if one does.
-pub fn run(config: Config, port: Option<u16>) -> Result<Report> {
-    let gateway = match port {
-        Some(port) => Gateway::At(Address { host: "127.0.0.1".to_owned(), port }),
+/// Audits a cluster, with what the gateway that listens there has in memory, if one does.
+pub fn run(config: Config, at: Option<Endpoint>) -> Result<Report> {
+    let gateway = match at {
+        Some(Endpoint { host, port, .. }) => Gateway::At(Address { host: host.to_string(), port }),
         None => Gateway::Unasked,
     };
     // A thread of its own: a cluster may be dropped inside a runtime.

@@ -5,7 +5,7 @@
 //! Start reading at [`Client::simple`], then [`Client::extended`].
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -26,21 +26,28 @@ const FIRST_USER_OID: u32 = 16_384;
 /// Where a server or gateway listens, as whom and to which database to connect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Endpoint {
-    /// Port on 127.0.0.1.
+    /// Its address.
+    pub host: Ipv4Addr,
+    /// Its port.
     pub port: u16,
     /// The database.
     pub database: String,
 }
 
 impl Endpoint {
-    /// Database `postgres` on a port.
+    /// Database `postgres` on a port of this machine's.
     pub fn on(port: u16) -> Self {
-        Self { port, database: "postgres".to_owned() }
+        Self::at(Ipv4Addr::LOCALHOST, port)
+    }
+
+    /// The same elsewhere.
+    pub fn at(host: Ipv4Addr, port: u16) -> Self {
+        Self { host, port, database: "postgres".to_owned() }
     }
 
     /// For libpq.
     pub fn url(&self) -> String {
-        format!("postgres://postgres@127.0.0.1:{}/{}", self.port, self.database)
+        format!("postgres://postgres@{}:{}/{}", self.host, self.port, self.database)
     }
 }
 
@@ -99,8 +106,8 @@ impl Client {
         role: &str,
         settings: &[(&str, &str)],
     ) -> Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", endpoint.port))
-            .with_context(|| format!("connect to port {}", endpoint.port))?;
+        let stream = TcpStream::connect((endpoint.host, endpoint.port))
+            .with_context(|| format!("connect to {}:{}", endpoint.host, endpoint.port))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE_LIMIT))?;
         stream.set_write_timeout(Some(SILENCE_LIMIT))?;

@@ -212,7 +212,7 @@ impl TestCluster {
     pub fn audit(&self) -> Result<Report> {
         let config = self.config.clone();
         let is_served = self.gateway.as_ref().is_some_and(|gateway| !gateway.is_finished());
-        audit::run(config, is_served.then_some(self.port))
+        audit::run(config, is_served.then(|| Endpoint::on(self.port)))
     }
 }
 

@@ -18,6 +18,7 @@ pub mod history;
 pub mod interleaving;
 pub mod lahman;
 pub mod layers;
+pub mod network;
 pub mod process;
 pub mod programs;
 pub mod random;

@@ -18,16 +18,19 @@ use tutti_gateway::audit::Report;
 use crate::audit;
 use crate::client::{Client, Endpoint};
 use crate::gateway;
+use crate::network::Host;
 use crate::programs;
 
 /// How long a gateway may take until a statement works; it settles what is in doubt first.
 const READY_LIMIT: Duration = Duration::from_secs(60);
+/// Where a gateway listens that has a host to itself.
+pub const HOST_PORT: u16 = 7432;
 
 /// `tutti serve` in front of servers.
 #[derive(Debug)]
 pub struct GatewayProcess {
     child: Child,
-    port: u16,
+    at: Endpoint,
     files: TempDir,
     config: Config,
     unaudited: Option<&'static str>,
@@ -62,28 +65,42 @@ impl GatewayProcess {
 
     /// Starts the built binary by this configuration, except for its port, and with these variables
     /// in its environment. It listens when this returns; clients that connect wait until it serves.
-    pub fn start_configured(mut config: Config, environment: &[(&str, &str)]) -> Result<Self> {
-        let port = free_port()?;
-        config.listen = format!("127.0.0.1:{port}");
-        let files = write_config(&config)?;
-        let log = fs::File::create(files.path().join("gateway.log"))?;
-        let child = Command::new(programs::tutti()?)
-            .arg("serve")
-            .arg("--config")
-            .arg(files.path().join("tutti.toml"))
-            .envs(environment.iter().copied())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("start tutti serve")?;
-        let mut process = Self { child, port, files, config, unaudited: None };
+    pub fn start_configured(config: Config, environment: &[(&str, &str)]) -> Result<Self> {
+        let mut command = Command::new(programs::tutti()?);
+        command.envs(environment.iter().copied());
+        Self::listening(config, Endpoint::on(free_port()?), command)
+    }
+
+    /// The same on a host of its own, where it need not answer.
+    pub fn start_on(config: Config, host: &Host) -> Result<Self> {
+        let at = Endpoint::at(host.address, HOST_PORT);
+        Self::spawn(config, at, host.command(&programs::tutti()?, None))
+    }
+
+    fn listening(config: Config, at: Endpoint, command: Command) -> Result<Self> {
+        let mut process = Self::spawn(config, at, command)?;
         process.wait_until_listening()?;
         Ok(process)
     }
 
+    fn spawn(mut config: Config, at: Endpoint, mut command: Command) -> Result<Self> {
+        config.listen = format!("{}:{}", at.host, at.port);
+        let files = write_config(&config)?;
+        let log = fs::File::create(files.path().join("gateway.log"))?;
+        let child = command
+            .arg("serve")
+            .arg("--config")
+            .arg(files.path().join("tutti.toml"))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .context("start tutti serve")?;
+        Ok(Self { child, at, files, config, unaudited: None })
+    }
+
     fn wait_until_listening(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_LIMIT;
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect((self.at.host, self.at.port)).is_err() {
             self.check_running(deadline)?;
             sleep(Duration::from_millis(20));
         }
@@ -122,7 +139,7 @@ impl GatewayProcess {
 
     /// Where clients connect.
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::on(self.port)
+        self.at.clone()
     }
 
     /// The most memory that it ever had resident, in bytes.
@@ -195,7 +212,7 @@ impl GatewayProcess {
 
     /// What the auditor finds now.
     pub fn audit(&self) -> Result<Report> {
-        audit::run(self.config.clone(), Some(self.port))
+        audit::run(self.config.clone(), Some(self.endpoint()))
     }
 }
 

@@ -60,7 +60,7 @@ fn nothing_is_left_on_the_nodes_when_no_table_needs_it() -> Result<()> {
         node.query("CREATE DATABASE other")?;
         let port = node.value("SHOW port")?.parse()?;
         let database = "other".to_owned();
-        let mut other = Client::connect(&Endpoint { port, database })?;
+        let mut other = Client::connect(&Endpoint { database, ..Endpoint::on(port) })?;
         for from in 1..=3 {
             other.query(&format!(
                 "CREATE SUBSCRIPTION tutti_async_{from} CONNECTION 'host=127.0.0.1' PUBLICATION p

@@ -37,7 +37,7 @@ const DISTRIBUTION: &str = "DISTRIBUTE BY HASH (id)";
 const READ_COMMITTED: Levels = Levels { writers: &[ReadCommitted], readers: &[ReadCommitted] };
 const REPEATABLE_READ: Levels = Levels { writers: &[RepeatableRead], readers: &[RepeatableRead] };
 const SERIALIZABLE: Levels = Levels { writers: &[Serializable], readers: &[Serializable] };
-const ANY: Levels = Levels { writers: &Level::ALL, readers: &Level::ALL };
+pub(crate) const ANY: Levels = Levels { writers: &Level::ALL, readers: &Level::ALL };
 /// Snapshots must be whole whatever the writers' levels.
 const WRITERS_READ_COMMITTED: Levels =
     Levels { writers: &[ReadCommitted], readers: &[RepeatableRead, Serializable, ReadCommitted] };

@@ -12,3 +12,4 @@ mod kill9;
 mod recovery;
 mod requests;
 mod stops;
+mod storm;

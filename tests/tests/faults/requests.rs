@@ -32,32 +32,48 @@ const NODES: u16 = 3;
 const CLIENTS: u64 = 4;
 const ACCOUNTS: i64 = 40;
 const OPENING_BALANCE: i64 = 1_000;
+const DISK_FULL: &str = "53100";
+/// What no transfer changes.
+pub(crate) const TOTAL: i64 = ACCOUNTS * OPENING_BALANCE;
+/// Reads it.
+pub(crate) const SUM: &str = "SELECT sum(balance) FROM account";
 /// Attempts after which something other than a fault keeps a request from its end.
 const ATTEMPTS_MAX: u32 = 2_000;
 
 /// What one request was told.
 #[derive(Debug, Default)]
-struct Told {
+pub(crate) struct Told {
     /// Results, by whichever attempt.
     results: Vec<String>,
     attempts: u32,
+    /// The last error.
+    refused: String,
     /// An attempt was told that another has committed.
     was_told_by_another: bool,
 }
 
 /// What all clients share.
-struct Load<'a> {
+pub(crate) struct Load<'a> {
     /// Where there are gateways, as far as anybody knows.
-    gateways: &'a Mutex<Vec<Endpoint>>,
-    stop: &'a AtomicBool,
-    next: &'a AtomicI64,
+    pub(crate) gateways: &'a Mutex<Vec<Endpoint>>,
+    pub(crate) stop: &'a AtomicBool,
+    pub(crate) next: &'a AtomicI64,
 }
 
-impl Load<'_> {
-    fn connect(&self, rng: &mut StdRng) -> Option<Client> {
-        let all = self.gateways.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Client::connect(&all[rng.random_range(0..all.len())]).ok()
-    }
+/// A session of any of these gateways, if one can be had.
+pub(crate) fn connect(gateways: &Mutex<Vec<Endpoint>>, rng: &mut StdRng) -> Option<Client> {
+    let all = gateways.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Client::connect(&all[rng.random_range(0..all.len())]).ok()
+}
+
+/// Accounts and a ledger.
+pub(crate) fn create_tables(gateway: &Endpoint) -> Result<()> {
+    Client::connect(gateway)?.query(&format!(
+        "CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL) DISTRIBUTE BY HASH (id);
+         INSERT INTO account SELECT g, {OPENING_BALANCE} FROM generate_series(1, {ACCOUNTS}) g;
+         CREATE TABLE ledger (family text, result text) DISTRIBUTE BY HASH (family)"
+    ))?;
+    Ok(())
 }
 
 #[test]
@@ -80,11 +96,7 @@ fn sent_again(count: usize) -> Result<()> {
     let servers = servers::durable(NODES)?;
     process::init(&servers)?;
     let mut gateways = vec![GatewayProcess::start(&servers)?];
-    Client::connect(&gateways[0].endpoint())?.query(&format!(
-        "CREATE TABLE account (id int PRIMARY KEY, balance bigint NOT NULL) DISTRIBUTE BY HASH (id);
-         INSERT INTO account SELECT g, {OPENING_BALANCE} FROM generate_series(1, {ACCOUNTS}) g;
-         CREATE TABLE ledger (family text, result text) DISTRIBUTE BY HASH (family)"
-    ))?;
+    create_tables(&gateways[0].endpoint())?;
     while gateways.len() < count {
         gateways.push(GatewayProcess::start(&servers)?);
     }
@@ -137,7 +149,7 @@ fn sent_again(count: usize) -> Result<()> {
 }
 
 /// One client: requests until it is told to stop, each to its end.
-fn run_client(load: &Load<'_>, seed: u64) -> Result<BTreeMap<String, Told>> {
+pub(crate) fn run_client(load: &Load<'_>, seed: u64) -> Result<BTreeMap<String, Told>> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut all = BTreeMap::new();
     let mut client = None;
@@ -157,11 +169,14 @@ fn run_client(load: &Load<'_>, seed: u64) -> Result<BTreeMap<String, Told>> {
         while told.results.is_empty() || rng.random_bool(0.15) {
             ensure!(told.attempts < ATTEMPTS_MAX, "{family}: {told:?}");
             told.attempts += 1;
-            let Some(session) = client.take().or_else(|| load.connect(&mut rng)) else {
+            let Some(session) = client.take().or_else(|| connect(load.gateways, &mut rng)) else {
                 thread::sleep(Duration::from_millis(20));
                 continue;
             };
             client = attempt(session, &family, (from, to), &mut told)?;
+            if told.refused.starts_with(DISK_FULL) {
+                thread::sleep(Duration::from_millis(100));
+            }
         }
         all.insert(family, told);
     }
@@ -180,7 +195,7 @@ fn attempt(
         return Ok(None);
     };
     if begun.error().is_some() {
-        return goes_on(client, family, &begun);
+        return goes_on(client, family, &begun, told);
     }
     match &begun.texts()[..] {
         [row] if row[0].as_deref() == Some("committed") => {
@@ -202,7 +217,7 @@ fn attempt(
     for sql in &statements {
         let Ok(answer) = client.simple(sql, b"") else { return Ok(None) };
         if answer.error().is_some() {
-            return goes_on(client, family, &answer);
+            return goes_on(client, family, &answer, told);
         }
     }
     told.results.push(result);
@@ -210,18 +225,24 @@ fn attempt(
 }
 
 /// After an error: a session that can be used again. Errors that no retry helps are the test's.
-fn goes_on(mut client: Client, family: &str, answer: &Answer) -> Result<Option<Client>> {
-    const RETRIED: [&str; 8] =
-        ["40001", "40P01", "40000", "08006", "08007", "57P01", "57P03", "08001"];
+fn goes_on(
+    mut client: Client,
+    family: &str,
+    answer: &Answer,
+    told: &mut Told,
+) -> Result<Option<Client>> {
+    const RETRIED: [&str; 9] =
+        ["40001", "40P01", "40000", "08006", "08007", "57P01", "57P03", "08001", DISK_FULL];
     let error = answer.error().context("there is one")?;
     let is_retried = RETRIED.contains(&error.sqlstate()) || error.sqlstate().starts_with("08");
-    ensure!(is_retried, "{family}: {} {}", error.sqlstate(), error.message());
+    told.refused = format!("{} {}", error.sqlstate(), error.message());
+    ensure!(is_retried, "{family}: {}", told.refused);
     Ok(client.simple("ROLLBACK", b"").is_ok().then_some(client))
 }
 
-fn check(client: &mut Client, told: &BTreeMap<String, Told>) -> Result<()> {
-    let sum = client.value("SELECT sum(balance) FROM account")?;
-    ensure!(sum == (ACCOUNTS * OPENING_BALANCE).to_string(), "the sum is {sum}");
+pub(crate) fn check(client: &mut Client, told: &BTreeMap<String, Told>) -> Result<()> {
+    let sum = client.value(SUM)?;
+    ensure!(sum == TOTAL.to_string(), "the sum is {sum}");
     let mut noted: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for row in client.query("SELECT family, result FROM ledger")? {
         let [Some(family), Some(result)] = &row[..] else { bail!("{row:?}") };

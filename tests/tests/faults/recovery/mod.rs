@@ -16,5 +16,5 @@ mod proxy;
 mod replaced;
 mod restarts;
 mod struck;
-mod support;
+pub(crate) mod support;
 mod told;
