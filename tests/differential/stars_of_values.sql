@@ -37,9 +37,7 @@ INSERT INTO targets SELECT (two(k)).*, 5 FROM sources;
 -- Rows of a view, and the type of its rows.
 CREATE VIEW starred AS SELECT k, j FROM sources;
 SELECT pg_typeof(starred)::text, starred::text FROM starred WHERE k < 3 ORDER BY k;
--- refused in by_key, spread: its query stands in its place, whose rows are of no type
 SELECT pg_typeof(starred)::text, NULL::starred IS NULL FROM starred WHERE k < 3 ORDER BY k;
--- refused in by_key, spread: the same
 SELECT coalesce(NULL::starred, s)::text FROM starred s ORDER BY k;
 SELECT count(NULL::starred), max(k) FROM starred;
 SELECT (ROW(k, j)::starred)::text, NULL::starred IS NULL FROM starred ORDER BY k;

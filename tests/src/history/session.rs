@@ -20,8 +20,8 @@ use crate::client::{Client, Endpoint, Flight, Request, text_arguments};
 /// The outcome is not known: class 08, "transaction resolution unknown".
 const RESOLUTION_UNKNOWN: &str = "08007";
 /// What transactions must expect: conflicts, deadlocks, time limits, and classes of a server or a
-/// connection that is away. Anything else is a bug, of the gateway or of this test.
-const EXPECTED: &[&str] = &["40001", "40P01", "55P03", "57014", "08", "57P"];
+/// connection that is away, and a disk that is full. Anything else is a bug, of the gateway or of this test.
+const EXPECTED: &[&str] = &["40001", "40P01", "55P03", "57014", "08", "57P", "53100"];
 /// Ends what waits for a lock that will not be released.
 const LOCK_TIMEOUT: &str = "5s";
 

@@ -47,7 +47,8 @@ struct Facts {
     /// The client may see whole rows, and no trigger or child table writes rows other than those
     /// returned.
     rows_are_returned: bool,
-    /// The tables, and all that inherit from them.
+    /// The tables, and all that inherit from them, each after those that it refers to: rows of a copy are checked as
+    /// they come.
     tables: Vec<(String, String)>,
 }
 
@@ -125,7 +126,11 @@ SELECT n.nspname, c.relname,
         AND (t.tgtype OPERATOR(pg_catalog.&) 3::pg_catalog.int2) OPERATOR(pg_catalog.<>) 3)
 FROM f JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) f.oid
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-ORDER BY n.nspname, c.relname",
+ORDER BY (WITH RECURSIVE up (oid) AS (
+        SELECT c.oid
+        UNION SELECT k.confrelid FROM up JOIN pg_catalog.pg_constraint k
+            ON k.conrelid OPERATOR(pg_catalog.=) up.oid AND k.contype OPERATOR(pg_catalog.=) 'f')
+    SELECT pg_catalog.count(*) FROM up), n.nspname, c.relname",
             oids.join(",")
         );
         let answer = self.internal_rows(NodeId::HOME, Access::Write, &sql, &Call::Simple).await?;

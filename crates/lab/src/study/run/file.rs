@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use serde::{Deserialize, Serialize};
 
+use super::requests::Requests;
 use crate::ground::{Component, Distances, Fault, FaultKind, System};
 use crate::password::without_password;
 use tutti_lab::distance::{Shipped, Stretch};
@@ -410,6 +411,9 @@ pub(super) struct LoadSection {
     /// So many begin per second, of all clients together, whether those before them have ended or not.
     pub rate_per_s: Option<f64>,
     pub isolation: Option<IsolationName>,
+    /// Of a Tutti.
+    #[serde(default)]
+    pub requests: Requests,
     #[serde(default = "one")]
     pub repetitions: u32,
 }

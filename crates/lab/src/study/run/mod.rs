@@ -33,20 +33,22 @@ use tutti_lab::workload::tpch::TpcH;
 use tutti_lab::workload::tpcw::TpcW;
 use tutti_lab::workload::transfers::{Books, Transfers};
 use tutti_lab::workload::ycsb::Ycsb;
-use tutti_lab::workload::{Asked, Believed, Found, Workload};
+use tutti_lab::workload::{Asked, Believed, Found, Outcome, Workload};
 
 mod file;
 mod page;
+mod requests;
 
 use file::{RunFile, WorkloadSection};
 use page::ALL;
 pub(crate) use page::page;
+use requests::{Requesting, Requests};
 
 pub(crate) const NAME: &str = "run";
 
 /// Files of several systems and workloads may be run into one directory; each is a part of the page of its own.
 const CONFIGURATION: Configuration = Configuration {
-    kind: &["system", "distances", "workload", "isolation", "pace", "faults"],
+    kind: &["system", "distances", "workload", "isolation", "requests", "pace", "faults"],
     varies: &["clients", "repetition"],
     shared: &[],
 };
@@ -131,6 +133,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<(Which, Planned)>> {
     let faults = file.faults_in_words();
     let workload = file.workload_in_words();
     let isolation = file.load.isolation.map(file::IsolationName::name).unwrap_or_default();
+    let requests = file.load.requests.in_words();
     let pace = match (file.load.rate_per_s, file.load.think_ms) {
         (Some(rate), _) => format!("{rate} per s"),
         (None, 0.0) => String::new(),
@@ -140,7 +143,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<(Which, Planned)>> {
     let mut planned = Vec::new();
     for clients in file.load.clients.iter().copied() {
         for repetition in 1..=file.load.repetitions {
-            let said = [&*system, &distances, &workload, isolation, &pace, &faults];
+            let said = [&*system, &distances, &workload, isolation, requests, &pace, &faults];
             let said: Vec<&str> = said.into_iter().filter(|word| !word.is_empty()).collect();
             let name = format!("{}, {clients} clients #{repetition}", said.join(", "));
             let mut parameters = BTreeMap::from([
@@ -150,6 +153,7 @@ fn plan(file: &RunFile) -> anyhow::Result<Vec<(Which, Planned)>> {
                 ("workload".to_owned(), Value::from(workload.as_str())),
                 ("workload_parameters".to_owned(), serde_json::to_value(&file.workload)?),
                 ("isolation".to_owned(), Value::from(isolation)),
+                ("requests".to_owned(), Value::from(requests)),
                 ("pace".to_owned(), Value::from(pace.as_str())),
                 ("faults".to_owned(), Value::from(faults.as_str())),
                 ("dialect".to_owned(), Value::from(dialect.as_str())),
@@ -211,6 +215,8 @@ struct Place<W> {
     preamble: Vec<String>,
     workload: Arc<W>,
     told: Arc<Told>,
+    /// By which the names of this run's requests differ from those of others.
+    families: u64,
     _shares: Shares,
 }
 
@@ -268,7 +274,15 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
                 .context("system.share_percent: the processor cannot be limited here")?,
             None => Shares::default(),
         };
-        Ok(Self { ground, is_others, preamble, workload, told: Arc::default(), _shares: shares })
+        Ok(Self {
+            ground,
+            is_others,
+            preamble,
+            workload,
+            told: Arc::default(),
+            families: rand::random(),
+            _shares: shares,
+        })
     }
 
     async fn measure(&self, file: &RunFile, run: Which) -> anyhow::Result<(Driven, Found)> {
@@ -285,6 +299,9 @@ impl<W: Workload + Send + Sync + 'static> Place<W> {
                 told: self.told.clone(),
                 left: left.clone(),
                 kind: "",
+                requests: file.load.requests,
+                sibling: None,
+                families: self.families,
             }));
         }
         let pace = match file.load.rate_per_s {
@@ -361,6 +378,10 @@ struct Worker<W> {
     /// How many are left to do for all clients, where they are counted out.
     left: Option<Arc<AtomicU64>>,
     kind: &'static str,
+    requests: Requests,
+    /// The session of the last request's first instance, where there are two.
+    sibling: Option<PreparingSession>,
+    families: u64,
 }
 
 impl<W: Workload + Send + Sync + 'static> Worker<W> {
@@ -377,8 +398,16 @@ impl<W: Workload + Send + Sync + 'static> Worker<W> {
             return Ok(Done::Nothing);
         }
         let number = self.told.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let outcome =
-            self.workload.transaction(&mut self.session, number, &mut self.random).await?;
+        let outcome = match self.requests {
+            Requests::None => {
+                self.workload.transaction(&mut self.session, number, &mut self.random).await?
+            }
+            Requests::Each => self.request(number, 1).await?,
+            Requests::AfterSibling => {
+                self.leave_pending(number).await?;
+                self.request(number, 2).await?
+            }
+        };
         self.kind = outcome.kind;
         self.told.note(number, outcome.believed);
         match outcome.failure {
@@ -396,6 +425,27 @@ impl<W: Workload + Send + Sync + 'static> Worker<W> {
                 Ok(Done::Failed("lost".to_owned()))
             }
         }
+    }
+
+    fn family(&self, number: i64) -> String {
+        format!("{:x}/{number}", self.families)
+    }
+
+    async fn request(&mut self, number: i64, instance: u32) -> anyhow::Result<Outcome> {
+        let family = self.family(number);
+        let session = &mut self.session;
+        let mut session = Requesting { session, family, instance, stays_pending: false };
+        self.workload.transaction(&mut session, number, &mut self.random).await
+    }
+
+    /// The first instance does all that the second will, and stays there. What it is told does not matter.
+    async fn leave_pending(&mut self, number: i64) -> anyhow::Result<()> {
+        let family = self.family(number);
+        // The one before has been ended by its second instance.
+        let session = self.sibling.insert(connect(&self.url, &self.preamble).await?);
+        let mut session = Requesting { session, family, instance: 1, stays_pending: true };
+        let mut random = self.random.clone();
+        self.workload.transaction(&mut session, number, &mut random).await.map(drop)
     }
 
     /// After transaction `number` lost its session.

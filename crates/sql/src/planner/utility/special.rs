@@ -23,12 +23,14 @@ enum Constant {
 
 /// The plan of a SELECT that the gateway answers or remembers itself; `None` for all others.
 ///
-/// Errors: 42883 for a function of Tutti's with arguments that it does not take.
+/// Errors: 42883 for a function of Tutti's with arguments that it does not take; 0A000 for one in FROM beside anything else.
 pub(in crate::planner) fn special_select(
     select: &SelectStmt,
     context: &Context<'_>,
 ) -> Result<Option<Planned>, Refusal> {
-    let Some((call, in_from)) = only_call(select) else { return Ok(None) };
+    let Some((call, in_from)) = only_call(select) else {
+        return refuse_beside_others(select, context).map(|()| None);
+    };
     let names: Vec<&str> = call.funcname.iter().filter_map(string).collect();
     match names.as_slice() {
         ["set_config"] | ["pg_catalog", "set_config"] if !in_from => Ok(set_config(call)),
@@ -47,6 +49,26 @@ pub(in crate::planner) fn special_select(
             tutti_call(name, call, in_from)
         }
         _ => Ok(None),
+    }
+}
+
+/// No server has the functions that show something.
+fn refuse_beside_others(select: &SelectStmt, context: &Context<'_>) -> Result<(), Refusal> {
+    let shown = select.from_clause.iter().find_map(|from| {
+        let Some(NodeEnum::RangeFunction(function)) = &from.node else { return None };
+        let Some(NodeEnum::List(item)) = &function.functions.first()?.node else { return None };
+        let Some(NodeEnum::FuncCall(call)) = &item.items.first()?.node else { return None };
+        let [name] = call.funcname.as_slice() else { return None };
+        let shown = shown_by(string(name)?)?;
+        context.catalog.function(context.scope, None, shown.function()).is_none().then_some(shown)
+    });
+    match shown {
+        Some(shown) => Err(Refusal::unsupported(
+            format!("{}() stands alone in its statement", shown.function()),
+            "The gateway answers it, and no server has it.",
+            format!("SELECT * FROM {}()", shown.function()),
+        )),
+        None => Ok(()),
     }
 }
 
