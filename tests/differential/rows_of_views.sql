@@ -52,6 +52,10 @@ SELECT b.id, j FROM vr_b b FULL JOIN vr_joined j ON j.id = b.id AND j.n > 1 ORDE
 -- A column, or an output, that is called so.
 SELECT vr_groups FROM (SELECT 1 AS vr_groups) x, vr_groups WHERE t = 't0';
 SELECT t AS vr_groups FROM vr_groups ORDER BY vr_groups;
+SELECT n AS g, count(*) FROM vr_groups g GROUP BY g ORDER BY 1;
+SELECT DISTINCT ON (g) n AS g, t FROM vr_groups g ORDER BY g, t;
+SELECT g AS row, n AS g FROM vr_groups g ORDER BY t;
+SELECT g, min(n) FROM vr_groups g GROUP BY GROUPING SETS ((g), ()) ORDER BY g;
 WITH c AS (SELECT g FROM vr_groups g) SELECT (c.g).n, pg_typeof(c.g)::text FROM c ORDER BY (c.g).t;
 SELECT x.g, pg_typeof(x.g)::text FROM (SELECT g FROM vr_groups g UNION ALL SELECT g FROM vr_groups g WHERE n > 3) x ORDER BY 1;
 SELECT (SELECT g FROM vr_groups g WHERE g.n = b.n ORDER BY t LIMIT 1) FROM vr_b b ORDER BY b.id;

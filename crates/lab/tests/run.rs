@@ -67,6 +67,7 @@ fn every_example_has_a_test() {
         "tpcc.toml",
         "tpch.toml",
         "tpcw-ordering.toml",
+        "tpcw-requests.toml",
         "transfers-one-region.toml",
         "ycsb-open.toml",
         "ycsb.toml",
@@ -108,6 +109,22 @@ fn records_read_and_written_at_a_rate_with_a_standby() {
 fn a_bookshop_sells() {
     let kinds = ["all", "home", "search-results", "shopping-cart", "registration", "buy-confirm"];
     example("tpcw-ordering.toml", &kinds);
+}
+
+/// Each order is a request, and a file that says so runs the same with an instance before each that stays where it is.
+#[test]
+fn orders_are_requests_that_are_executed_once() {
+    let requests = examples().join("tpcw-requests.toml");
+    example("tpcw-requests.toml", &["all", "buy-confirm"]);
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(requests).unwrap();
+    let after = text.replace("requests = \"each\"", "requests = \"after-sibling\"");
+    assert_ne!(after, text);
+    let file = dir.path().join("after.toml");
+    std::fs::write(&file, after).unwrap();
+    let (line, printed) = quick(&file, &dir.path().join("out"));
+    assert!(0.0 < line["figures"]["found_acknowledged"].as_f64().unwrap(), "{line}");
+    assert!(printed.contains("as requests after pending siblings"), "{printed}");
 }
 
 #[test]

@@ -27,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const SILENCE: Duration = Duration::from_secs(1);
 /// How long to listen for answers between two checks of which sessions wait.
 const LOOK_EVERY: Duration = Duration::from_millis(4);
+/// For so long a failed transaction may hold locks that it gives back.
+const LOCKS_GIVEN_BACK: Duration = Duration::from_millis(500);
 
 /// By which protocol statements are sent.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -53,8 +55,8 @@ struct Cast<'a> {
     answers: Receiver<Mail<Told>>,
     /// Statements without an answer, per session.
     unanswered: BTreeMap<String, usize>,
-    /// Sessions inside a transaction as far as they were told.
-    in_transaction: BTreeSet<String>,
+    /// Sessions inside a transaction as far as they were told, and whether that has failed.
+    in_transaction: BTreeMap<String, bool>,
 }
 
 /// Runs a script at a stage, on fresh tables.
@@ -74,7 +76,7 @@ pub fn run(
         let told = cast.play(*line, step, level);
         record.entries.push(told.with_context(|| format!("line {line}, after\n{record}"))?);
     }
-    let left: Vec<_> = cast.pending().into_iter().chain(cast.in_transaction).collect();
+    let left: Vec<_> = cast.pending().into_iter().chain(cast.in_transaction.into_keys()).collect();
     ensure!(left.is_empty(), "{left:?} do not come to an end:\n{record}");
     drop(cast.inboxes);
     // Every thread ends its session before it drops its end of the channel.
@@ -134,7 +136,7 @@ impl<'a> Cast<'a> {
             inboxes,
             answers,
             unanswered: BTreeMap::new(),
-            in_transaction: BTreeSet::new(),
+            in_transaction: BTreeMap::new(),
         })
     }
 
@@ -187,23 +189,36 @@ impl<'a> Cast<'a> {
                 self.unanswered.remove(&session);
             }
         }
-        if matches!(told.status, 'T' | 'E') {
-            self.in_transaction.insert(session.clone());
-        } else {
-            self.in_transaction.remove(&session);
-        }
+        match told.status {
+            status @ ('T' | 'E') => self.in_transaction.insert(session.clone(), status == 'E'),
+            _ => self.in_transaction.remove(&session),
+        };
         Answered { session, line, told }
+    }
+
+    /// Whether all of these wait for one another, or for sessions in transactions that have failed or not, as
+    /// `is_meant` says.
+    fn wait_for(
+        &mut self,
+        pending: &BTreeSet<String>,
+        is_meant: impl Fn(bool) -> bool,
+    ) -> Result<bool> {
+        let holders = self.in_transaction.iter().filter(|(_, failed)| is_meant(**failed));
+        let holders: BTreeSet<_> =
+            holders.map(|(session, _)| session).chain(pending).cloned().collect();
+        Ok(self.watch.blocked_by(&holders)?.is_superset(pending))
     }
 
     /// Collects answers until every session that is left waits for another of the script.
     ///
     /// Seen twice in a row: the servers are checked one after another, and between two checks a
     /// waiter may have been released. One that waits for none that could hold a lock is about to
-    /// proceed.
+    /// proceed; one that waits for a failed transaction, too, unless that holds locks from before a savepoint: servers tell
+    /// of an error before they give back what it had locked.
     fn settle(&mut self, answers: &mut Vec<Answered>) -> Result<Vec<String>> {
         let began = Instant::now();
         let limit = began + PATIENCE;
-        let mut was_still = false;
+        let (mut was_still, mut still_since) = (false, None);
         loop {
             let before = answers.len();
             while !self.unanswered.is_empty() {
@@ -214,9 +229,15 @@ impl<'a> Cast<'a> {
             if pending.is_empty() {
                 return Ok(Vec::new());
             }
-            let holders = self.in_transaction.union(&pending).cloned().collect();
             let is_silent = self.may_wait_unseen && SILENCE < began.elapsed();
-            let is_still = is_silent || self.watch.blocked_by(&holders)?.is_superset(&pending);
+            let is_still = if is_silent || self.wait_for(&pending, |failed| !failed)? {
+                true
+            } else if self.wait_for(&pending, |_| true)? {
+                LOCKS_GIVEN_BACK < still_since.get_or_insert_with(Instant::now).elapsed()
+            } else {
+                still_since = None;
+                false
+            };
             if is_still && was_still && answers.len() == before {
                 return Ok(pending.into_iter().collect());
             }

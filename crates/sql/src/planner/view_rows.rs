@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{ColumnRef, FuncCall, JoinType, Node, ResTarget};
+use pg_query::protobuf::{ColumnRef, FuncCall, JoinType, Node, ResTarget, SelectStmt};
 
 use super::analyse;
 use super::analysis::Source;
@@ -142,17 +142,23 @@ impl Casting<'_> {
             // `ROW(v.*)` and `VALUES (v.*)` are of its columns.
             NodeEnum::RowExpr(row) => return self.each(row.args.iter_mut(), false),
             NodeEnum::List(list) => return self.each(list.items.iter_mut(), false),
-            NodeEnum::SelectStmt(select) => {
-                // Names of outputs come before others there.
-                let grouped = select.group_clause.iter_mut().chain(&mut select.distinct_clause);
-                grouped.for_each(|node| match &node.node {
-                    Some(NodeEnum::ColumnRef(of)) if self.is_output(of) => (),
-                    _ => self.put(node, true),
-                });
-            }
+            NodeEnum::SelectStmt(select) => return self.select(select),
             _ => (),
         }
         walk::write::children(tree, &mut |child| self.put(child, true));
+    }
+
+    fn select(&self, select: &mut SelectStmt) {
+        // What these name may be an output.
+        let mut grouped = std::mem::take(&mut select.group_clause);
+        let mut distinct = std::mem::take(&mut select.distinct_clause);
+        walk::write::select(select, &mut |child| self.put(child, true));
+        for node in grouped.iter_mut().chain(&mut distinct) {
+            if !matches!(&node.node, Some(NodeEnum::ColumnRef(of)) if self.is_output(of)) {
+                self.put(node, true);
+            }
+        }
+        (select.group_clause, select.distinct_clause) = (grouped, distinct);
     }
 
     /// What is below, of which references are left as they are.

@@ -180,6 +180,14 @@ fn functions_of_tutti() {
         "#]],
     );
     check(
+        "SELECT count(*) FROM tutti_tables()",
+        expect![[r#"
+            0A000 tutti_tables() stands alone in its statement
+              The gateway answers it, and no server has it.
+              SELECT * FROM tutti_tables()
+        "#]],
+    );
+    check(
         "SELECT tutti_version(1)",
         expect![[r#"
             42883 function tutti_version with these arguments does not exist
