@@ -63,14 +63,23 @@ impl Network {
             return Ok(None);
         }
         let network = Self { number: free_network()? };
+        match network.connect() {
+            Ok(()) => Ok(Some(network)),
+            Err(error) => {
+                eprintln!("skipped: no links between network namespaces here: {error:#}");
+                Ok(None)
+            }
+        }
+    }
+
+    fn connect(&self) -> Result<()> {
         let (hub, own, there) = (hub(), format!("{PREFIX}{}", id()), "own");
         ip(&["-n", &hub, "link", "add", "bridge", "type", "bridge"])?;
         ip(&["-n", &hub, "link", "set", "bridge", "up"])?;
         ip(&["link", "add", &own, "type", "veth", "peer", "name", there, "netns", &hub])?;
         ip(&["-n", &hub, "link", "set", there, "master", "bridge", "up"])?;
-        ip(&["address", "add", &format!("{}/24", network.address(1)), "dev", &own])?;
-        ip(&["link", "set", &own, "up"])?;
-        Ok(Some(network))
+        ip(&["address", "add", &format!("{}/24", self.address(1)), "dev", &own])?;
+        ip(&["link", "set", &own, "up"])
     }
 
     fn address(&self, number: u8) -> Ipv4Addr {

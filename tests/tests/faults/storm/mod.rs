@@ -136,6 +136,9 @@ impl World {
     /// `None`: it cannot be made here.
     fn make() -> Result<Option<Self>> {
         let Some(network) = Network::make()? else { return Ok(None) };
+        if !node::can_have_disks()? {
+            return Ok(None);
+        }
         let mut servers = servers::durable(NODES.into())?;
         servers.stop()?;
         let make = |index| Node::make(&servers, usize::from(index), &network, 20 + 2 * index);

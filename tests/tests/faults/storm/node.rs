@@ -24,6 +24,19 @@ const DISK: &str = "size=512m,mode=700";
 /// A file that leaves no room for others.
 const BALLAST: &str = "ballast";
 
+/// Whether servers can have disks of their own here; it is said if not.
+pub(super) fn can_have_disks() -> Result<bool> {
+    let dir = tempfile::tempdir()?;
+    let mount = ["-t", "tmpfs", "-o", DISK, "tmpfs"];
+    let mounted = programs::output(Command::new("mount").args(mount).arg(dir.path()))?;
+    if !mounted.status.success() {
+        eprintln!("skipped: {}", String::from_utf8_lossy(&mounted.stderr).trim());
+        return Ok(false);
+    }
+    programs::run(Command::new("umount").arg(dir.path()))?;
+    Ok(true)
+}
+
 /// One server, or its place.
 pub(super) struct Member {
     pub(super) host: Host,
