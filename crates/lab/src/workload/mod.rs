@@ -78,6 +78,12 @@ pub trait Workload {
         asked: &Asked,
     ) -> impl Future<Output = anyhow::Result<Found>> + Send;
 
+    /// A key of the rows that a transaction is about, if it has one: where these are, what comes of it may be kept.
+    fn key_of(&self, number: i64) -> Option<i64> {
+        let _ = number;
+        None
+    }
+
     /// How long a client pauses after a transaction of a kind.
     fn pause(&self, kind: &str, random: &mut StdRng) -> Duration {
         let _ = (kind, random);

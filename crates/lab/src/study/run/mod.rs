@@ -427,8 +427,10 @@ impl<W: Workload + Send + Sync + 'static> Worker<W> {
         }
     }
 
+    /// Kept where the rows are that the transaction is about, if it says which.
     fn family(&self, number: i64) -> String {
-        format!("{:x}/{number}", self.families)
+        let kept = self.workload.key_of(number).map(|key| format!("{{{key}}}/"));
+        format!("{}{:x}/{number}", kept.unwrap_or_default(), self.families)
     }
 
     async fn request(&mut self, number: i64, instance: u32) -> anyhow::Result<Outcome> {

@@ -62,6 +62,11 @@ impl Workload for TpcW {
         steps::carry_out(session, input.interaction.kind(), number, asked).await
     }
 
+    fn key_of(&self, number: i64) -> Option<i64> {
+        let Input { interaction, customer, item, .. } = self.of(number);
+        Some(if interaction == Interaction::AdminConfirm { item } else { customer })
+    }
+
     async fn check<S: Session>(
         &self,
         parts: &mut [S],
