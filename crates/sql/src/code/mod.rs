@@ -542,6 +542,12 @@ impl Code {
         named.any(|oid| self.operators.get(oid).is_some_and(|of| of.schema == "pg_catalog"))
     }
 
+    /// Whether a user's operator of this name may be of values of PostgreSQL's own types, in whatever schema.
+    pub(crate) fn is_over_built_in(&self, name: &str) -> bool {
+        let mut named = self.operator_names.get(name).into_iter().flatten();
+        named.any(|oid| self.operators.get(oid).is_some_and(|of| of.over_built_in))
+    }
+
     /// Whether an operator's name, said of values of PostgreSQL's own types and without a schema, may mean one of
     /// the user's: which of two on the search path is meant depends on how exactly the operands' types match.
     pub(crate) fn replaces_operator(&self, name: &str, search_path: &[String]) -> bool {

@@ -14,10 +14,10 @@ use pg_query::protobuf::{self, AExprKind, Node, TypeName};
 
 use super::context::Context;
 use super::sql_text::{deparse_expression, parse_expression};
-use super::syntax::string;
+use super::syntax::{contains, string};
 use crate::built_in_types;
-use crate::catalog::NameScope;
-use crate::code::Code;
+use crate::catalog::{Catalog, NameScope};
+use crate::code::{Code, FIRST_USER_OID};
 use crate::refusal::Refusal;
 use crate::walk;
 
@@ -39,19 +39,26 @@ pub(super) struct Hiding<'a> {
     /// Other schemas come before it.
     all: bool,
     temporary: &'a [String],
-    code: &'a Code,
+    catalog: &'a Catalog,
+    /// Values of users' types may be compared in what is looked at.
+    compares_users_types: bool,
 }
 
 impl<'a> Hiding<'a> {
     /// From the session of a statement.
     pub(super) fn of(context: &Context<'a>) -> Self {
         let NameScope { temporary, .. } = context.scope;
-        Self { all: context.scope.puts_others_first(), temporary, code: &context.catalog.code }
+        let all = context.scope.puts_others_first();
+        Self { all, temporary, catalog: context.catalog, compares_users_types: true }
+    }
+
+    fn code(&self) -> &'a Code {
+        &self.catalog.code
     }
 
     /// Whether there is anything that could.
     fn may_hide(&self) -> bool {
-        self.all || !self.temporary.is_empty() || self.code.has_names()
+        self.all || !self.temporary.is_empty() || self.code().has_names()
     }
 
     fn operator(&self, name: &[Node]) -> bool {
@@ -59,17 +66,49 @@ impl<'a> Hiding<'a> {
     }
 
     fn hides_operator(&self, name: &str) -> bool {
-        self.all || self.code.has_operator(name)
+        self.all || self.code().has_operator(name)
+    }
+
+    /// The same of one that is meant by other words (`USING`, `NULLIF`), which cannot be given a schema: by the types that
+    /// are compared.
+    fn hides_by_words(&self, name: &str) -> bool {
+        self.all
+            || self.code().is_over_built_in(name)
+            || (self.compares_users_types && self.code().has_operator(name))
+    }
+
+    /// Whether there may be values of other types than PostgreSQL's own. What is printed says the schema of whatever is not
+    /// of `pg_catalog`.
+    fn may_compare_users_types(&self, tree: &NodeEnum, named: &[String]) -> bool {
+        let is_users = |names: &[Node]| matches!(names, [schema, _] if string(schema).is_none_or(|schema| schema != BUILT_IN));
+        contains(tree, &|of| match of {
+            NodeEnum::TypeCast(cast) => {
+                cast.type_name.as_ref().is_some_and(|name| is_users(&name.names))
+            }
+            NodeEnum::FuncCall(call) => is_users(&call.funcname),
+            NodeEnum::AExpr(expression) => is_users(&expression.name),
+            NodeEnum::RangeVar(range) => {
+                let is_query = range.schemaname.is_empty() && named.contains(&range.relname);
+                let known = self.catalog.relations.get(&range.schemaname);
+                let relation = known.and_then(|schema| schema.get(&range.relname));
+                !is_query
+                    && range.schemaname != BUILT_IN
+                    && relation.is_none_or(|relation| {
+                        relation.columns.iter().any(|column| FIRST_USER_OID <= column.type_oid)
+                    })
+            }
+            _ => false,
+        })
     }
 
     fn function(&self, name: &[Node]) -> bool {
-        matches!(name, [name] if self.all || string(name).is_none_or(|name| self.code.has_function(name)))
+        matches!(name, [name] if self.all || string(name).is_none_or(|name| self.code().has_function(name)))
     }
 
     fn type_name(&self, name: &[Node]) -> bool {
         let is_hidden = |name: &str| {
             self.temporary.iter().any(|it| it == name)
-                || self.code.types_named(name).next().is_some()
+                || self.code().types_named(name).next().is_some()
         };
         matches!(name, [name] if self.all || string(name).is_none_or(is_hidden))
     }
@@ -83,7 +122,8 @@ impl<'a> Hiding<'a> {
         }
         let mut named = Vec::new();
         note_queries(tree, &mut named);
-        self.qualify_in(tree, &named)
+        let compares_users_types = self.may_compare_users_types(tree, &named);
+        Self { compares_users_types, ..*self }.qualify_in(tree, &named)
     }
 
     /// The same for an expression's text.
@@ -118,18 +158,18 @@ impl<'a> Hiding<'a> {
                     | AExprKind::AexprNullif => &["="],
                     _ => &["=", "<>", "<", "<=", ">", ">=", "~~", "!~~", "~~*", "!~~*", "~", "!~"],
                 };
-                if by_words.iter().any(|name| self.hides_operator(name)) {
+                if by_words.iter().any(|name| self.hides_by_words(name)) {
                     return Err(unreadable(
                         "It compares by words, such as IS DISTINCT FROM or NULLIF.",
                     ));
                 }
             }
-            NodeEnum::CaseExpr(case) if case.arg.is_some() && self.hides_operator("=") => {
+            NodeEnum::CaseExpr(case) if case.arg.is_some() && self.hides_by_words("=") => {
                 return Err(unreadable("It compares by CASE with an operand."));
             }
             NodeEnum::JoinExpr(join)
                 if (join.is_natural || !join.using_clause.is_empty())
-                    && self.hides_operator("=") =>
+                    && self.hides_by_words("=") =>
             {
                 return Err(unreadable("It compares by JOIN … USING."));
             }

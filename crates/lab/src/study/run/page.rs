@@ -68,7 +68,7 @@ fn clients(record: &Record) -> u64 {
 fn groups(records: &[Record]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for record in records {
-        let words = ["system", "distances", "workload", "isolation", "pace", "faults"];
+        let words = ["system", "distances", "workload", "isolation", "requests", "pace", "faults"];
         let words = words.map(|parameter| record.text(parameter));
         let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
         let name = words.join(", ");

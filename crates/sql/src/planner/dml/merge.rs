@@ -401,7 +401,7 @@ impl Merging<'_, '_> {
             let (Some(left), Some(right)) = (of.lexpr.as_deref(), of.rexpr.as_deref()) else {
                 continue;
             };
-            if of.kind() != AExprKind::AexprOp || !is_equals(&of.name, &self.context) {
+            if of.kind() != AExprKind::AexprOp || !is_equals(&of.name, self.context) {
                 continue;
             }
             for (one, other) in [(left, right), (right, left)] {
